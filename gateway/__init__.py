@@ -1,0 +1,1 @@
+"""An async, OpenAI-compatible embeddings gateway in front of NVIDIA Triton."""

@@ -1,0 +1,66 @@
+"""The one place that reads the environment: a frozen Settings from GATEWAY_* variables, read once at start."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, SecretStr
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+
+def _split(value: object) -> object:
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+CommaSeparated = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+
+
+class Settings(BaseSettings):
+    """How this gateway runs. Each field is the variable GATEWAY_<FIELD>; lists are comma-separated."""
+
+    model_config = SettingsConfigDict(env_prefix="GATEWAY_", frozen=True, extra="forbid")
+
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: int = Field(8080, ge=0, le=65535, description="port to listen on")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least severe level logged")
+    log_format: Literal["json", "text"] = Field("json", description="one JSON object a line, or text for a terminal")
+
+    triton_url: str = Field("127.0.0.1:8001", description="Triton's gRPC endpoint, host:port")
+    startup_timeout_s: PositiveFloat = Field(300.0, description="longest wait for Triton at start, seconds")
+
+    model_repository: Path = Field(
+        Path("triton_repo"), description="folder of the model directories, shared with Triton"
+    )
+    models: CommaSeparated = Field((), description="model directories to serve; empty: every one in the repository")
+    model_aliases: dict[str, str] = Field({}, description="other names of served models, a JSON object")
+    unnormalized_models: CommaSeparated = Field((), description="models whose vectors are not scaled to unit length")
+
+    request_timeout_s: PositiveFloat = Field(30.0, description="deadline of one request over all its parts, seconds")
+    max_inputs: PositiveInt = Field(2048, description="most inputs of one request")
+    max_request_tokens: PositiveInt = Field(300_000, description="most tokens of one request, over all inputs")
+    max_input_chars: PositiveInt = Field(131_072, description="longest text that is tokenized, characters")
+    max_queued_inputs: PositiveInt = Field(16_384, description="inputs that may wait, over all requests to a model")
+    max_queued_tokens: PositiveInt = Field(2_000_000, description="tokens that may wait, over all requests to a model")
+
+    tokenizer_threads: PositiveInt = Field(2, description="threads that tokenize, for each model")
+    max_batch_tokens: PositiveInt = Field(16_384, description="most tokens of one engine call, padding included")
+    max_batch_delay_ms: NonNegativeFloat = Field(
+        5.0, description="longest wait of a batch that is not full while the engine is busy, milliseconds"
+    )
+    slots_per_instance: PositiveInt = Field(1, description="engine calls under way for each engine instance")
+
+    embedded_triton: bool = Field(False, description="start the Triton of the `embedded` extra on the model repository")
+    embedded_grpc_port: int = Field(8001, ge=0, le=65535, description="its gRPC port; 0 picks a free one")
+    embedded_http_port: int = Field(8000, ge=0, le=65535, description="its HTTP port; 0 picks a free one")
+    embedded_metrics_port: int = Field(8002, ge=0, le=65535, description="its metrics port; 0 picks a free one")
+
+    api_keys: Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_split)] = Field(
+        (), description="keys that callers must send; with neither keys nor a file, anyone may call"
+    )
+    api_keys_file: Path | None = Field(
+        None, description="file of further keys, one a line, read again when it changes; an empty file admits nobody"
+    )
+    max_body_bytes: PositiveInt = Field(32 * 1024 * 1024, description="longest request body, bytes")
+    body_timeout_s: PositiveFloat = Field(60.0, description="longest time a request body may take to arrive, seconds")
+    cors_origins: CommaSeparated = Field(
+        (), description="web origins whose pages may call; `*` for any, empty for none"
+    )
