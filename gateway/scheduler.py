@@ -1,0 +1,292 @@
+"""Decides which encodings share an engine call, and when. Called by embedder; sees only the Engine protocol.
+
+Triton merges neighbours of equal shape only, so the gateway forms the batches: one queue per length bucket, filled from
+all waiting requests. Whenever one of the engine's slots is free, the bucket whose first entry has waited longest gives
+as many entries as a batch takes. On an idle engine a lone request leaves at once; while another call is under way, a
+batch that is not full waits for more entries, up to a bounded delay.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from gateway.batching import length_bucket, most_rows, pad
+from gateway.errors import EngineTimeout, EngineUnavailable
+from gateway.metrics import Metrics
+from gateway.pooling import pool
+from gateway.types import Batch, Encoding, Engine, Float32Array, Int32Array, OutputKind, Timings
+
+_INLINE_POOLING_VALUES = 65_536
+"""Token embeddings of up to this many values are pooled on the event loop: a thread would take longer."""
+
+_LEAST_TIMEOUT_S = 0.001
+
+
+@dataclass(eq=False, slots=True)
+class _Job:
+    """One caller's encodings on their way through the engine: `waiting` in queues, `missing` in `embeddings`."""
+
+    embeddings: Float32Array
+    done: asyncio.Future[None]
+    deadline: float
+    submitted: float
+    missing: int
+    waiting: int
+    abandoned: bool = False
+    calls: set["_Call"] = field(default_factory=set)
+    queue_s: float = 0.0
+    infer_s: float = 0.0
+    pool_s: float = 0.0
+
+
+@dataclass(eq=False, slots=True)
+class _Entry:
+    """One encoding waiting in a queue."""
+
+    job: _Job
+    index: int
+    input_ids: Int32Array
+
+
+@dataclass(eq=False, slots=True)
+class _Call:
+    """One engine call under way."""
+
+    entries: list[_Entry]
+    padded_length: int
+    jobs: set[_Job] = field(init=False)
+    task: asyncio.Task[None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.jobs = {entry.job for entry in self.entries}
+
+
+class Scheduler:
+    """Runs one model's encodings through its engine in length-aware batches.
+
+    Args:
+        engine: the model on Triton.
+        slots: engine calls that may be under way at once.
+        max_batch_tokens: most tokens of one call, padding included.
+        max_delay_s: how long a batch that is not full may wait while the engine is busy with another.
+        executor: pools large outputs.
+        metrics: told of each call and of the queue.
+        model: the label of those metrics.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        slots: int,
+        max_batch_tokens: int,
+        max_delay_s: float,
+        executor: Executor,
+        metrics: Metrics,
+        model: str,
+    ) -> None:
+        self._engine = engine
+        self._spec = spec = engine.spec
+        self._free_slots = self._slots = slots
+        self._max_delay_s = max_delay_s
+        self._executor = executor
+        self._metrics = metrics
+        self._model = model
+        self._queues: list[deque[_Entry]] = [deque() for _ in spec.length_buckets]
+        self._most_rows = [most_rows(length, spec.max_batch_size, max_batch_tokens) for length in spec.length_buckets]
+        self._calls: set[_Call] = set()
+        self._dispatch_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        self.queued_inputs = 0
+        self.queued_tokens = 0
+
+    async def run(self, encodings: Sequence[Encoding], deadline: float) -> tuple[Float32Array, Timings]:
+        """Run the encodings through the engine.
+
+        Args:
+            encodings: N tokenized inputs.
+            deadline: when to give up, in the event loop's time.
+
+        Returns:
+            float32 [N,H] in input order, not normalised, owned by the caller; and where the time went.
+
+        Raises:
+            EngineTimeout: the deadline passed.
+            GatewayError: an engine call failed; the job's other entries are dropped.
+        """
+        if self._closed:
+            raise EngineUnavailable("The gateway is stopping.")
+        loop = asyncio.get_running_loop()
+        embeddings = np.empty((len(encodings), self._spec.hidden_size), np.float32)
+        count = len(encodings)
+        job = _Job(embeddings, loop.create_future(), deadline, time.perf_counter(), missing=count, waiting=count)
+        self._enqueue(job, encodings)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await job.done
+        except TimeoutError:
+            raise EngineTimeout("The request's deadline passed before the engine had answered.") from None
+        finally:
+            if job.missing:
+                self._abandon(job)
+        return job.embeddings, Timings(queue_s=job.queue_s, infer_s=job.infer_s, pool_s=job.pool_s)
+
+    async def close(self) -> None:
+        """Cancel all calls and fail all waiting jobs."""
+        self._closed = True
+        self._set_timer([])
+        stopping = EngineUnavailable("The gateway is stopping.")
+        entries = [entry for queue in self._queues for entry in queue]
+        for job in {entry.job for entry in entries} | {job for call in self._calls for job in call.jobs}:
+            _fail(job, stopping)
+        tasks = [call.task for call in self._calls]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _enqueue(self, job: _Job, encodings: Sequence[Encoding]) -> None:
+        buckets = self._spec.length_buckets
+        for index, encoding in enumerate(encodings):
+            ids = encoding.input_ids
+            self._queues[length_bucket(len(ids), buckets)].append(_Entry(job, index, ids))
+            self.queued_tokens += len(ids)
+        self.queued_inputs += len(encodings)
+        self._schedule_dispatch()
+
+    def _schedule_dispatch(self) -> None:
+        # Not at once: requests that arrive in the same turn of the event loop share a batch.
+        if not self._dispatch_scheduled:
+            self._dispatch_scheduled = True
+            asyncio.get_running_loop().call_soon(self._dispatch)
+
+    def _dispatch(self) -> None:
+        self._dispatch_scheduled = False
+        while self._free_slots and not self._closed and (call := self._next_call()):
+            self._start(call)
+        self._show_queue()
+
+    def _start(self, call: _Call) -> None:
+        self._free_slots -= 1
+        self._calls.add(call)
+        for job in call.jobs:
+            job.calls.add(call)
+        call.task = asyncio.create_task(self._run_call(call))
+        # A callback, not a finally: a task that is cancelled before its first step never enters its try block.
+        call.task.add_done_callback(lambda _: self._end(call))
+
+    def _end(self, call: _Call) -> None:
+        self._free_slots += 1
+        self._calls.discard(call)
+        for job in call.jobs:
+            job.calls.discard(call)
+        self._dispatch()
+
+    def _next_call(self) -> _Call | None:
+        """Take the next batch's entries off their queue, if there is one worth sending now."""
+        waiting = [bucket for bucket, queue in enumerate(self._queues) if queue]
+        due = waiting if not self._calls else [bucket for bucket in waiting if self._is_due(bucket)]
+        if not due:
+            self._set_timer(waiting)
+            return None
+        bucket = min(due, key=self._submitted)
+        queue = self._queues[bucket]
+        entries = [queue.popleft() for _ in range(min(len(queue), self._most_rows[bucket]))]
+        self._forget(entries)
+        return _Call(entries, self._spec.length_buckets[bucket])
+
+    def _submitted(self, bucket: int) -> float:
+        return self._queues[bucket][0].job.submitted
+
+    def _is_due(self, bucket: int) -> bool:
+        full = len(self._queues[bucket]) >= self._most_rows[bucket]
+        return full or time.perf_counter() - self._submitted(bucket) >= self._max_delay_s
+
+    def _set_timer(self, waiting: Iterable[int]) -> None:
+        """Dispatch again when the first of the waiting batches has waited long enough."""
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        oldest = min(map(self._submitted, waiting), default=None)
+        if oldest is not None:
+            delay_s = oldest + self._max_delay_s - time.perf_counter()
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._dispatch)
+
+    def _forget(self, entries: Iterable[_Entry]) -> None:
+        for entry in entries:
+            entry.job.waiting -= 1
+            self.queued_inputs -= 1
+            self.queued_tokens -= len(entry.input_ids)
+
+    async def _run_call(self, call: _Call) -> None:
+        try:
+            await self._infer_and_pool(call)
+        except Exception as error:  # noqa: BLE001 - whatever it is, each waiting caller gets it
+            for job in call.jobs:
+                _fail(job, error)
+
+    async def _infer_and_pool(self, call: _Call) -> None:
+        batch = pad([entry.input_ids for entry in call.entries], call.padded_length, self._spec.pad_id)
+        self._metrics.batch(
+            self._model,
+            rows=len(call.entries),
+            real_tokens=sum(len(entry.input_ids) for entry in call.entries),
+            padded_tokens=batch.input_ids.size,
+        )
+        jobs = call.jobs
+        started = time.perf_counter()
+        remaining_s = max(job.deadline for job in jobs) - asyncio.get_running_loop().time()
+        output = await self._engine.infer(batch, max(remaining_s, _LEAST_TIMEOUT_S))
+        inferred = time.perf_counter()
+        vectors = await self._pool(output, batch)
+        pooled = time.perf_counter()
+        for job in jobs:
+            job.queue_s = max(job.queue_s, started - job.submitted)
+            job.infer_s = max(job.infer_s, inferred - started)
+            job.pool_s = max(job.pool_s, pooled - inferred)
+        _scatter(call.entries, vectors)
+
+    async def _pool(self, output: Float32Array, batch: Batch) -> Float32Array:
+        if self._spec.output_kind is OutputKind.SENTENCE_EMBEDDING:
+            return output
+        work = partial(pool, output, batch.attention_mask, self._spec.pooling)
+        if output.size <= _INLINE_POOLING_VALUES:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+    def _abandon(self, job: _Job) -> None:
+        """Drop a job whose caller has gone: its waiting entries, and calls that only it waits for."""
+        job.abandoned = True
+        if job.waiting:
+            for bucket, queue in enumerate(self._queues):
+                self._forget(entry for entry in queue if entry.job is job)
+                self._queues[bucket] = deque(entry for entry in queue if entry.job is not job)
+        for call in job.calls:
+            if all(other.abandoned for other in call.jobs):
+                call.task.cancel()
+        self._show_queue()
+
+    def _show_queue(self) -> None:
+        busy = self._slots - self._free_slots
+        self._metrics.queue(self._model, inputs=self.queued_inputs, tokens=self.queued_tokens, busy_slots=busy)
+
+
+def _scatter(entries: Iterable[_Entry], vectors: Float32Array) -> None:
+    """Write each row where its caller expects it, and wake callers that have all of theirs."""
+    for entry, vector in zip(entries, vectors, strict=True):
+        job = entry.job
+        job.embeddings[entry.index] = vector
+        job.missing -= 1
+        if not job.missing and not job.done.done():
+            job.done.set_result(None)
+
+
+def _fail(job: _Job, error: Exception) -> None:
+    if not job.done.done():
+        job.done.set_exception(error)
