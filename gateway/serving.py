@@ -16,6 +16,7 @@ from gateway.pooling import normalize
 from gateway.registry import Registry, ServedModel
 from gateway.scheduler import Scheduler
 from gateway.settings import Settings
+from gateway.token_ids import TokenIds
 from gateway.tokenizer import Tokenizer
 from gateway.triton import open_triton_engine
 from gateway.types import Truncate
@@ -63,6 +64,7 @@ async def _open_model(directory: ModelDirectory, settings: Settings, metrics: Me
             max_sequence_length=spec.max_sequence_length,
             vocab_size=spec.vocab_size,
             max_input_chars=settings.max_input_chars,
+            token_ids=TokenIds(settings.token_ids),
             executor=tokenizer_threads,
         )
         scheduler = Scheduler(

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer as FastTokenizer
 
-from gateway.errors import ContextLengthExceeded, InvalidTokenIds, StartupError
+from gateway.errors import ContextLengthExceeded, StartupError
+from gateway.token_ids import TokenIds, check_token_ids, prepare_decoder
 from gateway.types import Encoding, Inputs, Truncate, are_texts
 
 _CHUNK_LENGTH = 65_536
@@ -28,6 +29,7 @@ class Tokenizer:
         max_sequence_length: most tokens of one encoding, special tokens included.
         vocab_size: rows of the model's embedding table; every id must be below it.
         max_input_chars: longest text that is tokenized at all.
+        token_ids: how inputs that are token ids are checked.
         executor: runs the work; its size bounds how much of the machine tokenizing takes.
 
     Raises:
@@ -35,7 +37,14 @@ class Tokenizer:
     """
 
     def __init__(
-        self, path: Path, *, max_sequence_length: int, vocab_size: int, max_input_chars: int, executor: Executor
+        self,
+        path: Path,
+        *,
+        max_sequence_length: int,
+        vocab_size: int,
+        max_input_chars: int,
+        token_ids: TokenIds,
+        executor: Executor,
     ) -> None:
         self._tokenizer = _load(path)
         ids = self._tokenizer.get_vocab_size(with_added_tokens=True)
@@ -45,6 +54,7 @@ class Tokenizer:
         self._max_sequence_length = max_sequence_length
         self._vocab_size = vocab_size
         self._max_input_chars = max_input_chars
+        self._token_ids = token_ids
         self._executor = executor
 
     async def encode(self, inputs: Inputs, *, truncate: Truncate, prompt: str = "") -> list[Encoding]:
@@ -95,11 +105,7 @@ class Tokenizer:
 
     def _encode_ids(self, inputs: list[list[int]], first: int, prompt: str) -> tuple[list[list[int]], list[bool]]:
         for index, ids in enumerate(inputs, first):
-            if min(ids) < 0 or max(ids) >= self._vocab_size:
-                raise InvalidTokenIds(
-                    f"Input {index} has token ids outside the model's vocabulary, 0 to {self._vocab_size - 1}.",
-                    param=f"input[{index}]",
-                )
+            check_token_ids(self._tokenizer, ids, index, self._vocab_size, self._token_ids)
         prompt_ids = self._tokenizer.encode(prompt, add_special_tokens=False).ids
         return [prompt_ids + ids for ids in inputs], [False] * len(inputs)
 
@@ -127,6 +133,7 @@ def _load(path: Path) -> FastTokenizer:
         raise StartupError(f"{path} is not a tokenizer that this version of `tokenizers` reads: {error}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    prepare_decoder(tokenizer)
     return tokenizer
 
 

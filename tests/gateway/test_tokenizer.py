@@ -3,6 +3,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from gateway.errors import ContextLengthExceeded, InvalidTokenIds, StartupError
+from gateway.token_ids import TokenIds
 from gateway.tokenizer import Tokenizer
 from gateway.types import Encoding, Truncate
 
@@ -39,8 +41,9 @@ def tokenizer_file(tmp_path: Path) -> Path:
     return path
 
 
-def open_tokenizer(path: Path, executor: Executor, **changes: int) -> Tokenizer:
+def open_tokenizer(path: Path, executor: Executor, **changes: Any) -> Tokenizer:
     options = {"max_sequence_length": 8, "vocab_size": len(WORDS), "max_input_chars": 100, **changes}
+    options = {"token_ids": TokenIds.VERIFY, **options}
     return Tokenizer(path, executor=executor, **options)
 
 
