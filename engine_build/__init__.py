@@ -1,0 +1,1 @@
+"""Turns a Hugging Face model folder into a Triton model directory. Never imported by the gateway."""

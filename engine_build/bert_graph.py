@@ -1,0 +1,166 @@
+"""Writes the ONNX graph of a BERT encoder straight from its weights, without torch. Called by export.
+
+TensorRT runs this form about half as fast again as a traced one (observed, BERT-base FP16, TensorRT 8.6): head counts
+are written out, the scale of attention is folded into the query, the mask is made once, and LayerNormalization is one
+operator. Letters in shapes: B rows, S padded length, H hidden size, A heads, D = H / A.
+
+Positions count from the left, so rows must be right-padded. A text that spells out the pad token itself gets
+consecutive positions, where transformers' RoBERTa would skip them.
+"""
+
+import math
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from engine_build.architecture import BertArchitecture
+from engine_build.errors import ModelFolderError
+from engine_build.graph import GraphWriter
+from engine_build.weights import WORD_EMBEDDINGS, Weights
+from gateway.contract import ATTENTION_MASK, INPUT_IDS, LAST_HIDDEN_STATE
+
+MASKED_SCORE = -10_000.0
+"""Added to the attention score of padding: exp() of it is 0 in FP32 and FP16, and it fits into both."""
+
+
+def write_bert_graph(architecture: BertArchitecture, weights: Weights) -> onnx.ModelProto:
+    """The whole encoder: INT32 input_ids and attention_mask [B,S] to FP32 last_hidden_state [B,S,H].
+
+    Raises:
+        ModelFolderError: a tensor is missing or has another shape than config.json says.
+        ExportError: the file would be larger than protobuf allows.
+    """
+    writer = _BertWriter(architecture, weights)
+    mask = writer.mask()
+    hidden = writer.embeddings()
+    for layer in range(architecture.layers):
+        hidden = writer.attention(layer, hidden, mask)
+        hidden = writer.feed_forward(layer, hidden)
+    writer.graph.node("Identity", hidden, name=LAST_HIDDEN_STATE)
+    return writer.graph.finish(architecture.hidden_size)
+
+
+class _BertWriter:
+    """One method a part of the encoder; values are named after it, as in `layer.0/attention/query`."""
+
+    def __init__(self, architecture: BertArchitecture, weights: Weights) -> None:
+        self.graph = GraphWriter()
+        self._architecture = architecture
+        self._weights = weights
+
+    def mask(self) -> str:
+        """What is added to attention scores: FP32 [B,1,1,S], 0 for tokens and MASKED_SCORE for padding.
+
+        The stack and minimum of two equal halves change no value. They keep TensorRT 8.6 from fusing the arithmetic
+        into the first softmax, which then falls to a slow kernel.
+        """
+        graph = self.graph
+        tokens = graph.node("Cast", ATTENTION_MASK, name="mask/tokens", to=onnx.TensorProto.FLOAT)
+        padding = graph.node("Sub", graph.scalar(1.0), tokens, name="mask/padding")
+        scores = graph.node("Mul", padding, graph.scalar(MASKED_SCORE), name="mask/scores")
+        column = graph.node("Unsqueeze", scores, graph.ints(2), name="mask/column")
+        stacked = graph.node("Concat", column, column, name="mask/stacked", axis=2)
+        minimum = graph.node("ReduceMin", stacked, name="mask/minimum", axes=[2], keepdims=0)
+        return graph.node("Unsqueeze", minimum, graph.ints(1, 2), name="mask/broadcast")
+
+    def embeddings(self) -> str:
+        """Sum of word and position embeddings, normalised: [B,S,H].
+
+        Every token is of type 0, so that row is folded into the position table, which starts at the first position
+        a token can have.
+        """
+        graph = self.graph
+        table = self._weight(WORD_EMBEDDINGS, None, self._architecture.hidden_size)
+        words = graph.node("Gather", graph.constant("embeddings/words", table), INPUT_IDS, name="embeddings/word")
+        shape = graph.node("Shape", INPUT_IDS, name="embeddings/shape")
+        length = graph.node("Gather", shape, graph.ints(1), name="embeddings/length")
+        positions = graph.constant("embeddings/positions", self._position_table())
+        used = graph.node("Slice", positions, graph.ints(0), length, graph.ints(0), name="embeddings/position")
+        total = graph.node("Add", words, used, name="embeddings/sum")
+        return self._layer_norm(total, "embeddings.LayerNorm", "embeddings/norm")
+
+    def attention(self, layer: int, hidden: str, mask: str) -> str:
+        """Self-attention with its residual and norm: [B,S,H] to [B,S,H]."""
+        graph, name, stored = self.graph, f"layer.{layer}/attention", f"encoder.layer.{layer}.attention"
+        scale = self._architecture.head_size**-0.5
+        query = self._heads(f"{stored}.self.query", hidden, f"{name}/query", [0, 2, 1, 3], scale)
+        key = self._heads(f"{stored}.self.key", hidden, f"{name}/key", [0, 2, 3, 1])
+        value = self._heads(f"{stored}.self.value", hidden, f"{name}/value", [0, 2, 1, 3])
+        scores = graph.node("MatMul", query, key, name=f"{name}/scores")
+        masked = graph.node("Add", scores, mask, name=f"{name}/masked")
+        probabilities = graph.node("Softmax", masked, name=f"{name}/probabilities", axis=-1)
+        context = graph.node("MatMul", probabilities, value, name=f"{name}/context")
+        rows = graph.node("Transpose", context, name=f"{name}/rows", perm=[0, 2, 1, 3])
+        merged = graph.node("Reshape", rows, graph.ints(0, 0, self._architecture.hidden_size), name=f"{name}/merged")
+        output = self._linear(f"{stored}.output.dense", merged, f"{name}/output")
+        total = graph.node("Add", output, hidden, name=f"{name}/sum")
+        return self._layer_norm(total, f"{stored}.output.LayerNorm", f"{name}/norm")
+
+    def feed_forward(self, layer: int, hidden: str) -> str:
+        """Two linear maps around the activation, with residual and norm: [B,S,H] to [B,S,H]."""
+        name, stored = f"layer.{layer}/feed_forward", f"encoder.layer.{layer}"
+        wide = self._linear(f"{stored}.intermediate.dense", hidden, f"{name}/wide")
+        active = self._activation(wide, f"{name}/active")
+        output = self._linear(f"{stored}.output.dense", active, f"{name}/output")
+        total = self.graph.node("Add", output, hidden, name=f"{name}/sum")
+        return self._layer_norm(total, f"{stored}.output.LayerNorm", f"{name}/norm")
+
+    def _heads(self, stored: str, hidden: str, name: str, axes: list[int], scale: float = 1.0) -> str:
+        """Project and split into heads: [B,S,H] to [B,S,A,D], then transposed."""
+        flat = self._linear(stored, hidden, name, scale)
+        shape = self.graph.ints(0, 0, self._architecture.heads, self._architecture.head_size)
+        split = self.graph.node("Reshape", flat, shape, name=f"{name}/split")
+        return self.graph.node("Transpose", split, name=f"{name}/heads", perm=axes)
+
+    def _linear(self, stored: str, value: str, name: str, scale: float = 1.0) -> str:
+        kernel = self._weight(f"{stored}.weight", None, None)
+        bias = self._weight(f"{stored}.bias", kernel.shape[0])
+        product = self.graph.node(
+            "MatMul", value, self.graph.constant(f"{name}/weight", kernel.T * np.float32(scale)), name=f"{name}/product"
+        )
+        return self.graph.node("Add", product, self.graph.constant(f"{name}/bias", bias * np.float32(scale)), name=name)
+
+    def _layer_norm(self, value: str, stored: str, name: str) -> str:
+        weight = self.graph.constant(f"{name}/weight", self._weight(f"{stored}.weight", self._architecture.hidden_size))
+        bias = self.graph.constant(f"{name}/bias", self._weight(f"{stored}.bias", self._architecture.hidden_size))
+        epsilon = self._architecture.layer_norm_epsilon
+        return self.graph.node("LayerNormalization", value, weight, bias, name=name, axis=-1, epsilon=epsilon)
+
+    def _activation(self, value: str, name: str) -> str:
+        if self._architecture.activation == "relu":
+            return self.graph.node("Relu", value, name=name)
+        inner = self._erf(value, name) if self._architecture.activation == "gelu" else self._tanh(value, name)
+        gate = self.graph.node("Add", inner, self.graph.scalar(1.0), name=f"{name}/gate")
+        gated = self.graph.node("Mul", value, gate, name=f"{name}/gated")
+        return self.graph.node("Mul", gated, self.graph.scalar(0.5), name=name)
+
+    def _erf(self, value: str, name: str) -> str:
+        scaled = self.graph.node("Div", value, self.graph.scalar(math.sqrt(2.0)), name=f"{name}/scaled")
+        return self.graph.node("Erf", scaled, name=f"{name}/erf")
+
+    def _tanh(self, value: str, name: str) -> str:
+        graph = self.graph
+        square = graph.node("Mul", value, value, name=f"{name}/square")
+        cube = graph.node("Mul", square, value, name=f"{name}/cube")
+        bend = graph.node("Mul", cube, graph.scalar(0.044715), name=f"{name}/bend")
+        total = graph.node("Add", value, bend, name=f"{name}/sum")
+        scaled = graph.node("Mul", total, graph.scalar(math.sqrt(2.0 / math.pi)), name=f"{name}/scaled")
+        return graph.node("Tanh", scaled, name=f"{name}/tanh")
+
+    def _position_table(self) -> NDArray[np.float32]:
+        positions = self._weight("embeddings.position_embeddings.weight", None, self._architecture.hidden_size)
+        token_types = self._weight("embeddings.token_type_embeddings.weight", None, self._architecture.hidden_size)
+        table: NDArray[np.float32] = positions[self._architecture.first_position :] + token_types[0]
+        return table
+
+    def _weight(self, name: str, *shape: int | None) -> NDArray[np.float32]:
+        """A stored tensor; `None` in the shape stands for any size."""
+        if name not in self._weights:
+            raise ModelFolderError(f"the weights lack the tensor {name}")
+        weight = self._weights[name]
+        if len(weight.shape) != len(shape) or any(
+            want not in (None, have) for want, have in zip(shape, weight.shape, strict=True)
+        ):
+            raise ModelFolderError(f"tensor {name} has shape {list(weight.shape)}, which config.json does not allow")
+        return weight
