@@ -1,0 +1,493 @@
+"""Runs the real tritonserver that ships in the wheel `nvidia-pytriton`, for machines without a GPU or Docker.
+
+Used by __main__ before the gateway listens, and by the integration tests. Triton runs in a session of its own, so that
+a terminal's Ctrl-C reaches only the gateway; `stop()` ends it in order, and the kernel ends it when the gateway dies.
+
+At the foot stand the checks that tell, in one line, why it cannot run here.
+Facts about Triton without another source: observed, Triton 2.51 in nvidia-pytriton 0.7.0.
+"""
+
+import fcntl
+import http.client
+import importlib.metadata
+import importlib.util
+import logging
+import os
+import platform
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import time
+from collections import deque
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from gateway.contract import CONFIG_FILE
+from gateway.errors import StartupError
+
+logger = logging.getLogger(__name__)
+
+HOST = "127.0.0.1"
+EXIT_TIMEOUT_S = 5
+"""How long Triton waits for requests in flight and for its instances when it is told to stop."""
+KILL_AFTER_S = EXIT_TIMEOUT_S + 3
+
+# Becomes tritonserver. PR_SET_PDEATHSIG (1) survives exec but not fork, so the new process has to ask for it itself.
+LAUNCHER = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit("the gateway has gone")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+LOG_LINE = re.compile(r"([IWEF])\d{4} \S+ \d+ \S+\] (.*)")
+LIBRARY_ERROR = re.compile(r"(?:error: |\[libprotobuf (?:ERROR|FATAL) \S+\] )(.*)")
+LOG_LEVELS = {"I": logging.DEBUG, "W": logging.WARNING, "E": logging.ERROR, "F": logging.ERROR}
+NO_GPU = "CudaDriverHelper has not been initialized."
+"""An error to Triton 2.51 wherever there is no GPU; expected here."""
+
+NAME_PREFIX = "embedding-gateway-"
+PYTHON_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+LOADER_CACHE = Path("/etc/ld.so.cache")
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - no temporary file: where Triton's Python backend makes its regions
+LEAST_SHARED_MEMORY_MIB = 32
+"""Enough for two instances of all-MiniLM-L6-v2 at [32,256]; docker gives 64 by default."""
+AMPLE_SHARED_MEMORY_MIB = 256
+INSTALL = "run `pip install 'embedding-gateway[embedded]'` under Python 3.11 or 3.12"
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """What the wheel and the running Python offer.
+
+    Attributes:
+        server: folder with bin/, backends/ and python_backend_stubs/.
+        libraries: folder with the shared libraries that the server was linked with.
+        stub: the program that runs a Python model, built for the running Python's version.
+        libpython: the shared library that the stub needs; None where the loader finds it by itself.
+    """
+
+    server: Path
+    libraries: Path
+    stub: Path
+    libpython: Path | None
+
+
+class Workspace:
+    """What one Triton has in /dev/shm, for a `with` block: a folder of links with a lock, and the regions.
+
+    All carry one name. The lock is held by the gateway and by all of Triton's processes, so what has an unlocked lock
+    was left over by a kill and may be removed. Process ids would not tell: they are reused, and differ between
+    containers that share /dev/shm.
+
+    Attributes:
+        backends: Triton's backend directory: the wheel's, and in it the stub for the running Python.
+        libraries: has the shared libpython, alone, so that nothing beside it is preferred to the system's libraries.
+        region_prefix: begins the names of the shared-memory regions.
+        lock: file descriptor, to be inherited by Triton.
+    """
+
+    def __init__(self, wheel: Wheel) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{NAME_PREFIX}{os.getpid()}-", dir=SHARED_MEMORY))
+        self.backends = self._folder / "backends"
+        self.libraries = self._folder / "lib"
+        self.region_prefix = f"{self._folder.name}."
+        self.lock = self._lock()
+        backend = wheel.server / "backends" / "python"
+        link(self.backends / "python", *backend.glob("*.*"), wheel.stub)
+        link(self.libraries, *filter(None, [wheel.libpython]))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        remove(self._folder)
+        os.close(self.lock)
+
+    def _lock(self) -> int:
+        """Create the lock; it has its name only when it is locked, so that nobody takes it for a leftover."""
+        path = self._folder / "lock.new"
+        lock = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        path.rename(self._folder / "lock")
+        return lock
+
+
+class EmbeddedTriton:
+    """A tritonserver on the loopback interface, for the length of a `with` block or from `start()` to `stop()`.
+
+    Args:
+        model_repository: folder of model directories; all of them must load.
+        grpc_port: TCP port, 0 for any free one, as for the other two.
+        http_port: serves health and statistics; the gateway itself speaks gRPC.
+        metrics_port: serves Triton's own Prometheus metrics.
+        log_file: takes Triton's log as it is; None sends the lines to this module's logger, Triton's INFO as debug.
+    """
+
+    def __init__(
+        self,
+        model_repository: Path,
+        *,
+        grpc_port: int = 8001,
+        http_port: int = 8000,
+        metrics_port: int = 8002,
+        log_file: Path | None = None,
+    ) -> None:
+        self._repository = model_repository
+        self._ports = {"grpc": grpc_port, "http": http_port, "metrics": metrics_port}
+        self._log_file = log_file
+        self._errors: deque[str] = deque(maxlen=20)
+        self._process: subprocess.Popen[str] | None = None
+        self._relay: threading.Thread | None = None
+        self._stopping = threading.Event()
+        self._cleanup = ExitStack()
+
+    @property
+    def grpc_url(self) -> str:
+        """`host:port` of the gRPC endpoint, as tritonclient takes it. Ports given as 0 are known after `start()`."""
+        return f"{HOST}:{self._ports['grpc']}"
+
+    @property
+    def http_url(self) -> str:
+        """Root of the HTTP endpoint."""
+        return f"http://{HOST}:{self._ports['http']}"
+
+    @property
+    def metrics_url(self) -> str:
+        """Address of Triton's Prometheus metrics."""
+        return f"http://{HOST}:{self._ports['metrics']}/metrics"
+
+    @property
+    def pid(self) -> int:
+        """Process id of tritonserver, which leads its own process group; 0 before `start()`."""
+        return self._process.pid if self._process else 0
+
+    def is_alive(self) -> bool:
+        """Return whether tritonserver is running."""
+        return self._process is not None and self._process.poll() is None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start tritonserver; return at once, before it has loaded the models.
+
+        Raises:
+            StartupError: this machine or environment cannot run it, a port is taken, or there is no model.
+            RuntimeError: it runs already, or this is not the main thread: the kernel stops Triton when the thread
+                that started it ends.
+        """
+        if self.is_alive() or threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("EmbeddedTriton.start() is for the main thread, once until stop()")
+        wheel = find_wheel()
+        check_repository(self._repository)
+        check_shared_memory()
+        self._ports = choose_ports(self._ports)
+        remove_leftovers()
+        self._errors.clear()
+        self._stopping.clear()
+        with ExitStack() as cleanup:
+            workspace = cleanup.enter_context(Workspace(wheel))
+            self._spawn(wheel, workspace, cleanup)
+            self._cleanup = cleanup.pop_all()
+
+    def wait_ready(self, timeout_s: float) -> None:
+        """Return when all models are loaded and all three ports answer.
+
+        Raises:
+            StartupError: tritonserver ended, or is not ready after `timeout_s` seconds; the message has its reason.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not (self._answers("http", "/v2/health/ready") and self._answers("metrics", "/metrics")):
+            if not self.is_alive():
+                raise StartupError(f"the embedded Triton ended while starting: {self._reason()}")
+            if time.monotonic() > deadline:
+                raise StartupError(f"the embedded Triton was not ready within {timeout_s:g} s: {self._reason()}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Stop tritonserver and remove what it has in /dev/shm. Idempotent.
+
+        Takes about 4 s, of which Triton spends 3 on ending its Python instances.
+        """
+        self._cleanup.close()
+
+    def _spawn(self, wheel: Wheel, workspace: Workspace, cleanup: ExitStack) -> None:
+        """Start the process, a thread that reads its log and one that waits for its end; `cleanup` gets their end."""
+        command = server_command(wheel, workspace, self._repository, self._ports)
+        process = subprocess.Popen(  # noqa: S603 - our own command, no shell
+            [sys.executable, "-I", "-S", "-c", LAUNCHER, str(os.getpid()), *command],
+            env=server_environment(wheel, workspace),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            pass_fds=[workspace.lock],
+            start_new_session=True,
+            restore_signals=False,  # SIGPIPE stays ignored: when the gateway dies, so does the log's reader
+        )
+        self._process = process
+        self._relay = threading.Thread(target=self._relay_log, args=[process.stdout], name="triton-log", daemon=True)
+        self._relay.start()
+        watch = threading.Thread(target=self._watch, args=[process], name="triton-watch", daemon=True)
+        watch.start()
+        cleanup.callback(self._end, process, watch)
+
+    def _watch(self, process: subprocess.Popen[str]) -> None:
+        """Wait for tritonserver's end, and end what it leaves: instances outlive a server that crashed."""
+        code = process.wait()
+        kill_group(process.pid)
+        if not self._stopping.is_set():
+            logger.error("the embedded Triton ended by itself, exit code %d", code)
+
+    def _end(self, process: subprocess.Popen[str], watch: threading.Thread) -> None:
+        """Ask tritonserver to end, wait KILL_AFTER_S, then kill it and its instances."""
+        self._stopping.set()
+        process.terminate()
+        try:
+            watch.join(KILL_AFTER_S)
+        finally:
+            if watch.is_alive():
+                kill_group(process.pid)
+            watch.join()
+            if self._relay:
+                self._relay.join(timeout=1)
+
+    def _answers(self, port: str, path: str) -> bool:
+        connection = http.client.HTTPConnection(HOST, self._ports[port], timeout=1)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status == http.client.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def _relay_log(self, lines: IO[str]) -> None:
+        """Pass Triton's lines on until it ends; keep its last errors."""
+        with lines, self._log_file.open("a") if self._log_file else nullcontext() as file:
+            for line in lines:
+                level, message = parse_log_line(line)
+                if level >= logging.ERROR:
+                    self._errors.append(message)
+                if file:
+                    file.write(line)
+                    file.flush()
+                else:
+                    logger.log(level, "triton: %s", message)
+
+    def _reason(self) -> str:
+        """Return the error that best says why Triton does not serve."""
+        if self._relay and not self.is_alive():
+            self._relay.join(timeout=1)  # the last lines are still being read
+        errors = list(self._errors)
+        failed = [error for error in errors if "failed to load '" in error]
+        return "; ".join(failed[:1] or errors[:2]) or "it logged no error"
+
+
+def server_command(wheel: Wheel, workspace: Workspace, repository: Path, ports: dict[str, int]) -> list[str]:
+    """Return the argv of tritonserver.
+
+    A model that does not load ends the server (`--exit-on-error`, its default): the gateway then has one reason to
+    tell. The shared memory of an instance starts at Triton's 1 MiB and grows as needed, one [32,256,384] float32
+    output to 13 MiB; it never shrinks.
+    """
+    options = {
+        "model-repository": repository.resolve(),
+        "backend-directory": workspace.backends,
+        "backend-config": f"python,shm-region-prefix-name={workspace.region_prefix}",
+        "exit-on-error": "true",
+        "exit-timeout-secs": EXIT_TIMEOUT_S,
+        "allow-gpu-metrics": "false",
+        "pinned-memory-pool-byte-size": 0,
+    }
+    options |= {f"{name}-address": HOST for name in ports}
+    options |= {f"{name}-port": port for name, port in ports.items()}
+    return [
+        str(wheel.server / "bin" / "tritonserver"),
+        "--disable-auto-complete-config",
+        *(f"--{name}={value}" for name, value in options.items()),
+    ]
+
+
+def server_environment(wheel: Wheel, workspace: Workspace) -> dict[str, str]:
+    """Return the environment of tritonserver, without the gateway's settings, which hold API keys.
+
+    Its Python instances find their environment by the first `python3` on PATH; PYTHONPATH does not count. GPUs are
+    hidden: this server has CPU models only.
+    """
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("GATEWAY_", "PYTHON"))}
+    libraries = [str(wheel.libraries), str(workspace.libraries), environment.get("LD_LIBRARY_PATH", "")]
+    return environment | {
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]),
+        "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+
+
+def kill_group(pid: int) -> None:
+    """Kill the process group that `pid` leads or led, if any of it is left."""
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def parse_log_line(line: str) -> tuple[int, str]:
+    """Return the logging level and the message of a line of Triton's log, a Python traceback cut off.
+
+    Errors of its libraries have a form of their own; whatever else has none is a table, or printed by a model: debug.
+    """
+    if error := LIBRARY_ERROR.match(line):
+        return logging.ERROR, error[1]
+    match = LOG_LINE.match(line)
+    if not match:
+        return logging.DEBUG, line.rstrip()
+    message = match[2].strip('"').split(r"\n\nAt:")[0]
+    return logging.DEBUG if message == NO_GPU else LOG_LEVELS[match[1]], message
+
+
+def remove_leftovers() -> None:
+    """Remove the workspaces of Triton servers that are gone. Those of other users are left alone."""
+    for path in SHARED_MEMORY.glob(f"{NAME_PREFIX}*/lock"):
+        with suppress(OSError), path.open("r+b") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(lock.fileno()).st_uid == os.getuid():
+                remove(path.parent)
+
+
+def remove(folder: Path) -> None:
+    """Remove a workspace's regions, then its folder with the lock."""
+    for region in SHARED_MEMORY.glob(f"{folder.name}.*"):
+        region.unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def link(folder: Path, *files: Path) -> None:
+    """Make the folder, with a symbolic link to each file. Links work where /dev/shm is mounted noexec."""
+    folder.mkdir(parents=True)
+    for file in files:
+        (folder / file.name).symlink_to(file)
+
+
+def find_wheel() -> Wheel:
+    """Find the server, without importing pytriton, whose import has side effects.
+
+    Raises:
+        StartupError: this machine or environment cannot run it.
+    """
+    check_platform()
+    pytriton, _ = find_package("pytriton"), find_package("onnxruntime")
+    check_numpy()
+    server = pytriton / "tritonserver"
+    stub = server / "python_backend_stubs" / PYTHON_VERSION / "triton_python_backend_stub"
+    if not stub.is_file():
+        raise StartupError(f"the embedded Triton does not support Python {PYTHON_VERSION}: {INSTALL}")
+    return Wheel(server, pytriton.parent / "nvidia_pytriton.libs", stub, find_libpython())
+
+
+def check_platform() -> None:
+    """Raise StartupError unless the wheel's programs run here: Linux, x86-64 or arm64, glibc from 2.35 on."""
+    system, machine = platform.system(), platform.machine()
+    if system != "Linux" or machine not in {"x86_64", "aarch64"}:
+        raise StartupError(f"the embedded Triton runs on Linux, x86-64 or arm64, not on {system} {machine}")
+    library, version = platform.libc_ver()
+    if library != "glibc" or tuple(int(part) for part in version.split(".")) < (2, 35):
+        raise StartupError(
+            f"the embedded Triton needs glibc 2.35 (Debian 12, Ubuntu 22.04) or newer, and here is {library} {version}"
+        )
+
+
+def find_package(name: str) -> Path:
+    """Return the folder of an installed package; raise StartupError if there is none."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        raise StartupError(f"the embedded Triton needs the package {name}: {INSTALL}")
+    return Path(spec.origin).parent
+
+
+def check_numpy() -> None:
+    """Raise StartupError under numpy 2, with which the Python backend answers empty outputs, without an error."""
+    version = importlib.metadata.version("numpy")
+    if int(version.split(".")[0]) >= 2:
+        raise StartupError(f"the embedded Triton needs numpy below 2, and numpy {version} is installed: {INSTALL}")
+
+
+def find_libpython() -> Path | None:
+    """Find the shared library of the running Python's version.
+
+    Debian's python3 is linked statically and has it in a package of its own; uv's and conda's have it under their
+    prefix, uv's with a LIBDIR that does not exist; pyenv builds none unless told to.
+
+    Returns:
+        Its path, or None if it is only known to the loader's cache.
+
+    Raises:
+        StartupError: it is in no usual place.
+    """
+    name = f"libpython{PYTHON_VERSION}.so.1.0"
+    libdir, multiarch = (Path(variable or "") for variable in sysconfig.get_config_vars("LIBDIR", "MULTIARCH"))
+    for folder in (libdir, Path(sys.base_prefix, "lib"), libdir / multiarch):
+        if (folder / name).is_file():
+            return folder / name
+    if LOADER_CACHE.is_file() and name.encode() in LOADER_CACHE.read_bytes():
+        return None
+    raise StartupError(
+        f"the embedded Triton needs {name}: on Debian and Ubuntu run `apt install libpython{PYTHON_VERSION}`; "
+        f"with pyenv build Python with PYTHON_CONFIGURE_OPTS=--enable-shared"
+    )
+
+
+def check_repository(repository: Path) -> None:
+    """Raise StartupError if the model repository has no model."""
+    if not any(repository.glob(f"*/{CONFIG_FILE}")):
+        raise StartupError(f"no model in the repository {repository}: build one with `python -m engine_build all`")
+
+
+def check_shared_memory() -> None:
+    """Raise StartupError if /dev/shm is too small to serve, warn if large batches may fail.
+
+    Where it is full, Triton answers INTERNAL, "Failed to increase the shared memory pool size", and goes on.
+    """
+    if not SHARED_MEMORY.is_dir():
+        raise StartupError(f"the embedded Triton needs {SHARED_MEMORY}: mount a tmpfs there")
+    free_mib = shutil.disk_usage(SHARED_MEMORY).free >> 20
+    advice = f"{free_mib} MiB free in {SHARED_MEMORY}: give it more (docker: --shm-size=1g)"
+    if free_mib < LEAST_SHARED_MEMORY_MIB:
+        raise StartupError(f"the embedded Triton needs {LEAST_SHARED_MEMORY_MIB} MiB, with only {advice}")
+    if free_mib < AMPLE_SHARED_MEMORY_MIB:
+        logger.warning("large batches may fail, with only %s", advice)
+
+
+def choose_ports(ports: dict[str, int]) -> dict[str, int]:
+    """Return the ports by name, with each 0 replaced by a free one.
+
+    Raises:
+        StartupError: a port is taken, or may not be opened.
+    """
+    with ExitStack() as probes:
+        return {name: probe_port(name, port, probes.enter_context(socket.socket())) for name, port in ports.items()}
+
+
+def probe_port(name: str, port: int, probe: socket.socket) -> int:
+    """Bind `probe` to the port on HOST, as Triton will, and return the port."""
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free
+    try:
+        probe.bind((HOST, port))
+    except OSError as error:
+        setting = f"GATEWAY_EMBEDDED_{name.upper()}_PORT"
+        raise StartupError(f"Triton's {name} port {port} cannot be opened ({error.strerror}): set {setting}") from error
+    return int(probe.getsockname()[1])

@@ -1,0 +1,114 @@
+"""Holds who may import whom, by reading the code."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PIPELINE = sorted((ROOT / "gateway").glob("*.py"))
+HTTP = sorted((ROOT / "gateway" / "http").glob("*.py"))
+GATEWAY = PIPELINE + HTTP
+ENGINE_BUILD = sorted((ROOT / "engine_build").rglob("*.py"))
+
+# Each file may import from the gateway only what stands at its right.
+BASE = {"contract", "types", "errors"}
+ALLOWED: dict[str, set[str]] = {
+    "__init__": set(),
+    "contract": set(),
+    "types": {"contract"},
+    "errors": set(),
+    "settings": BASE,
+    "logs": set(),
+    "metrics": BASE,
+    "batching": BASE,
+    "pooling": BASE,
+    "token_ids": BASE,
+    "tokenizer": BASE | {"token_ids"},
+    "model_spec": BASE,
+    "model_directory": BASE,
+    "scheduler": BASE | {"batching", "pooling", "metrics"},
+    "embedder": BASE | {"tokenizer", "scheduler", "pooling", "metrics"},
+    "registry": BASE | {"embedder"},
+    "triton": BASE | {"model_spec"},
+    "embedded_preflight": BASE,
+    "embedded_workspace": BASE | {"embedded_preflight"},
+    "embedded": BASE | {"embedded_preflight", "embedded_workspace"},
+}
+# They put the parts together, and may know all of them.
+ASSEMBLY = {"__main__", "serving"}
+# The HTTP files know the pipeline's face, not its insides.
+HTTP_MAY_SEE = BASE | {"http", "registry", "metrics", "settings"}
+# Who may import a library; nobody else does.
+LIBRARIES = {
+    "grpc": {"triton"},
+    "tritonclient": {"triton"},
+    "prometheus_client": {"metrics"},
+    "tokenizers": {"tokenizer", "token_ids"},
+    "uvicorn": {"__main__"},
+}
+HTTP_LIBRARIES = {"fastapi", "starlette"}
+BUILD_ONLY = {"torch", "transformers", "sentence_transformers", "onnx", "onnxruntime", "safetensors"}
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Yield the full name of everything that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def own_modules(path: Path) -> set[str]:
+    return {name.split(".")[1] for name in imports(path) if name.startswith("gateway.")}
+
+
+def libraries(path: Path) -> set[str]:
+    return {name.split(".")[0] for name in imports(path)}
+
+
+@pytest.mark.parametrize("path", PIPELINE, ids=lambda path: path.stem)
+def test_the_pipelines_own_imports_flow_one_way(path: Path) -> None:
+    if path.stem not in ASSEMBLY:
+        assert path.stem in ALLOWED, "say here what this file may import"
+        assert own_modules(path) <= ALLOWED[path.stem]
+
+
+@pytest.mark.parametrize("path", HTTP, ids=lambda path: path.stem)
+def test_the_http_files_see_the_pipelines_face_only(path: Path) -> None:
+    assert own_modules(path) <= HTTP_MAY_SEE
+
+
+@pytest.mark.parametrize("path", GATEWAY, ids=lambda path: path.stem)
+def test_each_library_has_its_place(path: Path) -> None:
+    for library in libraries(path):
+        assert path.stem in LIBRARIES.get(library, {path.stem}), library
+    assert path in HTTP or not libraries(path) & HTTP_LIBRARIES
+    assert not libraries(path) & (BUILD_ONLY | {"engine_build", "pytriton"})
+
+
+@pytest.mark.parametrize("path", GATEWAY, ids=lambda path: path.stem)
+def test_only_settings_and_embedded_read_the_environment(path: Path) -> None:
+    source = path.read_text()
+    if path.stem not in {"settings", "embedded"}:
+        assert "environ" not in source
+        assert "getenv" not in source
+
+
+@pytest.mark.parametrize("path", ENGINE_BUILD, ids=lambda path: path.stem)
+def test_engine_build_knows_of_the_gateway_only_the_contract(path: Path) -> None:
+    assert own_modules(path) <= {"contract"}
+
+
+def test_the_builder_starts_without_torch() -> None:
+    code = "import sys, engine_build.cli; sys.exit(bool({'torch', 'transformers'} & sys.modules.keys()))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_the_contract_needs_the_standard_library_only() -> None:
+    assert libraries(ROOT / "gateway" / "contract.py") <= sys.stdlib_module_names
