@@ -38,6 +38,9 @@ class Settings(BaseSettings):
     max_inputs: PositiveInt = Field(2048, description="most inputs of one request")
     max_request_tokens: PositiveInt = Field(300_000, description="most tokens of one request, over all inputs")
     max_input_chars: PositiveInt = Field(131_072, description="longest text that is tokenized, characters")
+    token_ids: Literal["verify", "accept", "reject"] = Field(
+        "verify", description="inputs of token ids: `verify` that they are this model's, `accept` or `reject` them all"
+    )
     max_queued_inputs: PositiveInt = Field(16_384, description="inputs that may wait, over all requests to a model")
     max_queued_tokens: PositiveInt = Field(2_000_000, description="tokens that may wait, over all requests to a model")
 
