@@ -131,7 +131,7 @@ def _add_options(command: argparse.ArgumentParser) -> None:
     add("--name", help="model name (the folder's)")
     add("--max-batch-size", type=_positive, metavar="ROWS", help="most rows of a call (embedded 32, tensorrt 64)")
     add("--max-sequence-length", type=_positive, metavar="TOKENS", help="longest input (the model's limit)")
-    add("--length-buckets", type=_lengths, metavar="TOKENS,...", help="padded lengths (16,32,64,... up to the limit)")
+    add("--length-buckets", type=_lengths, metavar="TOKENS,...", help="padded lengths (16,32,48,... up to the limit)")
     add("--pooling-mode", type=Pooling, choices=list(Pooling), help="pooling (the folder's)")
     add(
         "--prompt",

@@ -1,14 +1,12 @@
 """Decides which encodings share an engine call, and when. Called by embedder; sees only the Engine protocol.
 
-Triton merges neighbours of equal shape only, so the gateway forms the batches: one queue per length bucket, filled from
-all waiting requests. Whenever one of the engine's slots is free, the bucket whose first entry has waited longest gives
-as many entries as a batch takes. On an idle engine a lone request leaves at once; while another call is under way, a
-batch that is not full waits for more entries, up to a bounded delay.
+Triton merges neighbours of equal shape only, so the gateway forms the batches, from all waiting requests, whenever one
+of the engine's slots is free: see batch_queue for which entries share one. On an idle engine a lone request leaves at
+once; while another call is under way, a batch that is not full waits for company, up to a bounded delay.
 """
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -16,7 +14,9 @@ from functools import partial
 
 import numpy as np
 
-from gateway.batching import length_bucket, most_rows, pad
+from gateway.batch_queue import BatchQueue
+from gateway.batching import most_rows, pad
+from gateway.engine_cost import EngineCost
 from gateway.errors import EngineTimeout, EngineUnavailable
 from gateway.metrics import Metrics
 from gateway.pooling import pool
@@ -26,6 +26,8 @@ _INLINE_POOLING_VALUES = 65_536
 """Token embeddings of up to this many values are pooled on the event loop: a thread would take longer."""
 
 _LEAST_TIMEOUT_S = 0.001
+_PATIENCE_CALLS = 4
+"""For how many calls' time the entry whose turn it is may be passed over for batches that waste less."""
 
 
 @dataclass(eq=False, slots=True)
@@ -94,18 +96,26 @@ class Scheduler:
         self._engine = engine
         self._spec = spec = engine.spec
         self._free_slots = self._slots = slots
-        self._max_delay_s = max_delay_s
         self._executor = executor
         self._metrics = metrics
         self._model = model
-        self._queues: list[deque[_Entry]] = [deque() for _ in spec.length_buckets]
-        self._most_rows = [most_rows(length, spec.max_batch_size, max_batch_tokens) for length in spec.length_buckets]
+        rows = [most_rows(length, spec.max_batch_size, max_batch_tokens) for length in spec.length_buckets]
+        self._queue = BatchQueue[_Entry](spec.length_buckets, rows, max_delay_s)
+        self._cost = EngineCost()
         self._calls: set[_Call] = set()
         self._dispatch_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
-        self.queued_inputs = 0
-        self.queued_tokens = 0
+
+    @property
+    def queued_inputs(self) -> int:
+        """Inputs that wait for an engine slot."""
+        return self._queue.inputs
+
+    @property
+    def queued_tokens(self) -> int:
+        """Tokens that wait for an engine slot."""
+        return self._queue.tokens
 
     async def run(self, encodings: Sequence[Encoding], deadline: float) -> tuple[Float32Array, Timings]:
         """Run the encodings through the engine.
@@ -141,10 +151,10 @@ class Scheduler:
     async def close(self) -> None:
         """Cancel all calls and fail all waiting jobs."""
         self._closed = True
-        self._set_timer([])
         stopping = EngineUnavailable("The gateway is stopping.")
-        entries = [entry for queue in self._queues for entry in queue]
-        for job in {entry.job for entry in entries} | {job for call in self._calls for job in call.jobs}:
+        waiting = {entry.job for entry in self._queue.drain()}
+        self._set_timer()
+        for job in waiting.union(*(call.jobs for call in self._calls)):
             _fail(job, stopping)
         tasks = [call.task for call in self._calls]
         for task in tasks:
@@ -152,12 +162,11 @@ class Scheduler:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _enqueue(self, job: _Job, encodings: Sequence[Encoding]) -> None:
-        buckets = self._spec.length_buckets
+        turn = job.submitted
         for index, encoding in enumerate(encodings):
             ids = encoding.input_ids
-            self._queues[length_bucket(len(ids), buckets)].append(_Entry(job, index, ids))
-            self.queued_tokens += len(ids)
-        self.queued_inputs += len(encodings)
+            self._queue.push(_Entry(job, index, ids), len(ids), arrival=job.submitted, turn=turn)
+            turn += len(ids) * self._cost.token_s
         self._schedule_dispatch()
 
     def _schedule_dispatch(self) -> None:
@@ -189,40 +198,29 @@ class Scheduler:
         self._dispatch()
 
     def _next_call(self) -> _Call | None:
-        """Take the next batch's entries off their queue, if there is one worth sending now."""
-        waiting = [bucket for bucket, queue in enumerate(self._queues) if queue]
-        due = waiting if not self._calls else [bucket for bucket in waiting if self._is_due(bucket)]
-        if not due:
-            self._set_timer(waiting)
+        """Take the next batch's entries off the queue, if there is one worth sending now."""
+        entries, padded_length = self._queue.pop_batch(
+            time.perf_counter(),
+            idle=not self._calls,
+            overhead_tokens=self._cost.overhead_tokens,
+            patience_s=_PATIENCE_CALLS * self._cost.call_s,
+        )
+        if not entries:
+            self._set_timer()
             return None
-        bucket = min(due, key=self._submitted)
-        queue = self._queues[bucket]
-        entries = [queue.popleft() for _ in range(min(len(queue), self._most_rows[bucket]))]
-        self._forget(entries)
-        return _Call(entries, self._spec.length_buckets[bucket])
+        for entry in entries:
+            entry.job.waiting -= 1
+        return _Call(entries, padded_length)
 
-    def _submitted(self, bucket: int) -> float:
-        return self._queues[bucket][0].job.submitted
-
-    def _is_due(self, bucket: int) -> bool:
-        full = len(self._queues[bucket]) >= self._most_rows[bucket]
-        return full or time.perf_counter() - self._submitted(bucket) >= self._max_delay_s
-
-    def _set_timer(self, waiting: Iterable[int]) -> None:
-        """Dispatch again when the first of the waiting batches has waited long enough."""
+    def _set_timer(self) -> None:
+        """Dispatch again when the first batch that is not full has waited long enough."""
         if self._timer:
             self._timer.cancel()
             self._timer = None
-        oldest = min(map(self._submitted, waiting), default=None)
-        if oldest is not None:
-            delay_s = oldest + self._max_delay_s - time.perf_counter()
+        due = self._queue.next_due()
+        if due is not None:
+            delay_s = due - time.perf_counter()
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._dispatch)
-
-    def _forget(self, entries: Iterable[_Entry]) -> None:
-        for entry in entries:
-            entry.job.waiting -= 1
-            self.queued_inputs -= 1
-            self.queued_tokens -= len(entry.input_ids)
 
     async def _run_call(self, call: _Call) -> None:
         try:
@@ -244,6 +242,7 @@ class Scheduler:
         remaining_s = max(job.deadline for job in jobs) - asyncio.get_running_loop().time()
         output = await self._engine.infer(batch, max(remaining_s, _LEAST_TIMEOUT_S))
         inferred = time.perf_counter()
+        self._cost.observe(batch.input_ids.size, inferred - started)
         vectors = await self._pool(output, batch)
         pooled = time.perf_counter()
         for job in jobs:
@@ -264,9 +263,7 @@ class Scheduler:
         """Drop a job whose caller has gone: its waiting entries, and calls that only it waits for."""
         job.abandoned = True
         if job.waiting:
-            for bucket, queue in enumerate(self._queues):
-                self._forget(entry for entry in queue if entry.job is job)
-                self._queues[bucket] = deque(entry for entry in queue if entry.job is not job)
+            self._queue.discard(lambda entry: entry.job is job)
         for call in job.calls:
             if all(other.abandoned for other in call.jobs):
                 call.task.cancel()

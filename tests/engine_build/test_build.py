@@ -46,7 +46,7 @@ def test_embedded(model_folders: Mapping[str, Path], place: Place) -> None:
     assert content["format"] == 1
     assert content["verified"]["reference"] == "torch"
     assert content["verified"]["max_difference"] < 5e-5
-    assert content["recipe"]["length_buckets"] == [16, 32, 64]
+    assert content["recipe"]["length_buckets"] == [16, 32, 48, 64]
     assert set(content["files"]) == set(EMBEDDED_FILES) - {"manifest.json"}
     assert {"model.safetensors", "config.json", "tokenizer.json"} <= set(content["source"]["files"])
     assert content["self_check"]["texts"] == list(SELF_CHECK_TEXTS)

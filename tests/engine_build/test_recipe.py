@@ -18,7 +18,7 @@ def test_defaults(bert: ModelFolder) -> None:
 
     assert recipe.name == "bert"
     assert (recipe.hidden_size, recipe.vocab_size, recipe.pad_id) == (32, 320, 0)
-    assert (recipe.max_sequence_length, recipe.length_buckets) == (64, (16, 32, 64))
+    assert (recipe.max_sequence_length, recipe.length_buckets) == (64, (16, 32, 48, 64))
     assert (recipe.max_batch_size, recipe.instances) == (32, 2)
     assert plan(bert, Options(target=Target.TENSORRT)).max_batch_size == 64
 
@@ -44,10 +44,10 @@ def test_options_win(bert: ModelFolder) -> None:
 @pytest.mark.parametrize(
     ("limit", "buckets"),
     [
-        (512, (16, 32, 64, 128, 256, 512)),
-        (256, (16, 32, 64, 128, 256)),
-        (514, (16, 32, 64, 128, 256, 512, 514)),
-        (300, (16, 32, 64, 128, 256, 300)),
+        (512, (16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512)),
+        (256, (16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256)),
+        (514, (16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 514)),
+        (300, (16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 300)),
         (17, (16, 17)),
         (16, (16,)),
         (5, (5,)),
@@ -82,7 +82,7 @@ def test_longer_than_the_folder_says_is_possible_up_to_the_positions(copy_folder
     folder = read_model_folder(copy_folder(files={"sentence_bert_config.json": {"max_seq_length": 20}}))
 
     assert plan(folder, Options()).max_sequence_length == 20
-    assert plan(folder, Options(max_sequence_length=64)).length_buckets == (16, 32, 64)
+    assert plan(folder, Options(max_sequence_length=64)).length_buckets == (16, 32, 48, 64)
 
 
 def test_name_is_the_folders_own(

@@ -80,18 +80,17 @@ async def test_no_more_calls_than_slots(make_scheduler: MakeScheduler) -> None:
     assert engine.most_running == 3
 
 
-async def test_what_waited_longest_goes_first(make_scheduler: MakeScheduler) -> None:
-    engine = FakeEngine(gate=asyncio.Event())
+async def test_one_text_does_not_wait_for_all_of_a_large_request(make_scheduler: MakeScheduler) -> None:
+    engine = FakeEngine(delay_s=0.002)
     scheduler = make_scheduler(engine, slots=1)
-    lengths = (1, 30, 7, 15)  # one for each bucket
-    tasks = []
-    for length in lengths:
-        tasks.append(asyncio.create_task(scheduler.run([encoding(*range(1, length + 1))], soon())))
-        await asyncio.sleep(0.001)
-    assert engine.gate
-    engine.gate.set()
-    await asyncio.gather(*tasks)
-    assert [int(batch.attention_mask.sum()) for batch in engine.batches] == list(lengths)
+    await scheduler.run(some(50), soon())  # the engine's speed is known from here on
+    before = len(engine.batches)
+    large = asyncio.create_task(scheduler.run(some(800), soon(30)))
+    await asyncio.sleep(0.01)
+    await scheduler.run([encoding(1, 2, 3)], soon())
+    calls_until_answered = len(engine.batches) - before
+    await large
+    assert calls_until_answered < 0.2 * (len(engine.batches) - before)
 
 
 async def test_a_batch_that_is_not_full_waits_for_company_while_the_engine_is_busy(
