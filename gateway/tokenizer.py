@@ -1,4 +1,4 @@
-"""Turns texts and token ids into encodings, in worker threads. Called by embedder.
+"""Turns texts and token ids into encodings, in worker threads unless they are short. Called by embedder.
 
 One low-level `tokenizers` object serves all threads and is never reconfigured after start: its truncation and padding
 settings are shared state, and a call that changes them changes other threads' calls. It only ever makes content ids;
@@ -19,6 +19,10 @@ from gateway.types import Encoding, Inputs, Truncate, are_texts
 
 _CHUNK_LENGTH = 65_536
 """Characters (or ids) that one thread takes at a time, so that short requests get their turn in between."""
+
+_INLINE_LENGTH = 512
+"""Up to this many characters (or ids) are encoded on the event loop: half a millisecond at most, where the way through
+a thread takes 0.15 ms more than the work. Source: measured, 42 characters, 0.05 against 0.20 ms of CPU time."""
 
 
 class Tokenizer:
@@ -69,6 +73,8 @@ class Tokenizer:
             ContextLengthExceeded: an input is too long and `truncate` is NONE.
             InvalidTokenIds: an id is not of this vocabulary.
         """
+        if sum(map(len, inputs)) <= _INLINE_LENGTH:
+            return self._encode_chunk(inputs, 0, truncate, prompt)
         loop = asyncio.get_running_loop()
         encodings: list[Encoding] = []
         for first, last in _chunks(inputs):
