@@ -483,10 +483,11 @@ def choose_ports(ports: dict[str, int]) -> dict[str, int]:
 
 
 def probe_port(name: str, port: int, probe: socket.socket) -> int:
-    """Bind `probe` to the port on HOST, as Triton will, and return the port."""
+    """Listen on the port of HOST with `probe`, as Triton will, and return the port."""
     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free
     try:
         probe.bind((HOST, port))
+        probe.listen()  # with SO_REUSEADDR, only listening shows that the same port was given twice
     except OSError as error:
         setting = f"GATEWAY_EMBEDDED_{name.upper()}_PORT"
         raise StartupError(f"Triton's {name} port {port} cannot be opened ({error.strerror}): set {setting}") from error

@@ -54,7 +54,7 @@ def get_input_tensor_by_name(request: Request, name: str) -> Tensor:
     return Tensor(name, request[name])
 
 
-def triton_string_to_numpy(name: str) -> type[np.floating[Any]]:
+def triton_string_to_numpy(name: str) -> Any:
     return {"TYPE_FP32": np.float32, "TYPE_FP16": np.float16}[name]
 
 
@@ -144,7 +144,7 @@ def request(*rows: list[int]) -> Request:
 
 
 def expected(one: Request) -> Array:
-    return TABLE[one["input_ids"]] * one["attention_mask"][:, :, None]
+    return np.asarray(TABLE[one["input_ids"]] * one["attention_mask"][:, :, None])
 
 
 class TestExecute:

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -165,7 +166,7 @@ class TestSharedMemory:
 
     def test_too_small(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.free(monkeypatch, 31)
-        with pytest.raises(StartupError, match="needs 32 MiB, with only 31 MiB free .*--shm-size=1g"):
+        with pytest.raises(StartupError, match=r"needs 32 MiB, with only 31 MiB free .*--shm-size=1g"):
             embedded.check_shared_memory()
 
     @pytest.mark.parametrize(("mib", "warnings"), [(64, 1), (256, 0)])
@@ -197,7 +198,7 @@ class TestPorts:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
         monkeypatch.setattr(socket.socket, "bind", bind)
-        with pytest.raises(StartupError, match="grpc port 80 .*Permission denied"):
+        with pytest.raises(StartupError, match=r"grpc port 80 .*Permission denied"):
             embedded.choose_ports({"grpc": 80})
 
     def test_zero_is_any_free_one(self) -> None:
@@ -235,7 +236,7 @@ class TestWorkspace:
         assert list(shared_memory.iterdir()) == [other]
 
     def test_without_libpython(self, shared_memory: Path, wheel: Wheel) -> None:
-        with Workspace(Wheel(wheel.server, wheel.libraries, wheel.stub, None)) as workspace:
+        with Workspace(replace(wheel, libpython=None)) as workspace:
             assert list(workspace.libraries.iterdir()) == []
 
 
@@ -305,7 +306,7 @@ def test_the_launcher_gives_up_when_its_parent_has_gone() -> None:
 
 
 SERVES = """
-import http.server, sys
+import http.server, sys, threading
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)
@@ -313,7 +314,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *args):
         pass
 ports = dict(a.lstrip("-").split("=", 1) for a in sys.argv[1:] if a.startswith("--") and "=" in a)
-import threading
 for name in ("http-port", "metrics-port"):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", int(ports[name])), Handler)
     threading.Thread(target=server.serve_forever).start()
@@ -331,8 +331,8 @@ HANGS = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); pri
 def fake(
     wheel: Wheel, repository: Path, monkeypatch: pytest.MonkeyPatch, code: str, log_file: Path | None = None
 ) -> Iterator[EmbeddedTriton]:
-    """Run an EmbeddedTriton whose server is a Python script."""
-    monkeypatch.setattr(embedded, "find_wheel", lambda: wheel)
+    """Run an EmbeddedTriton whose server is a Python script; that finds its own libpython."""
+    monkeypatch.setattr(embedded, "find_wheel", lambda: replace(wheel, libpython=None))
     program = wheel.server / "bin" / "tritonserver"
     program.write_text(f"#!{sys.executable}\n{code}")
     program.chmod(0o755)
@@ -368,7 +368,7 @@ class TestLife:
     def test_the_reason_of_an_end(self, wheel: Wheel, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with (
             fake(wheel, repository, monkeypatch, FAILS) as triton,
-            pytest.raises(StartupError, match="ended while starting: failed to load 'm' version 1: Internal: broken$"),
+            pytest.raises(StartupError, match=r"starting: failed to load 'm' version 1: Internal: broken$"),
         ):
             triton.wait_ready(20)
 
