@@ -23,8 +23,10 @@ from typing import Any
 
 import pytest
 
-from gateway import embedded
-from gateway.embedded import EmbeddedTriton, Wheel, Workspace
+from gateway.embedded import EmbeddedTriton, preflight, server
+from gateway.embedded import workspace as workspaces
+from gateway.embedded.preflight import Wheel
+from gateway.embedded.workspace import Workspace
 from gateway.errors import StartupError
 
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -36,7 +38,7 @@ def shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in place of /dev/shm."""
     folder = tmp_path / "shm"
     folder.mkdir()
-    monkeypatch.setattr(embedded, "SHARED_MEMORY", folder)
+    monkeypatch.setattr(preflight, "SHARED_MEMORY", folder)
     return folder
 
 
@@ -76,18 +78,18 @@ class TestPlatform:
         monkeypatch.setattr(platform, "machine", lambda: machine)
         monkeypatch.setattr(platform, "libc_ver", lambda: libc)
         with pytest.raises(StartupError, match=told):
-            embedded.find_wheel()
+            preflight.find_wheel()
 
     @pytest.mark.parametrize(("machine", "version"), [("x86_64", "2.35"), ("aarch64", "2.100")])
     def test_accepted(self, monkeypatch: pytest.MonkeyPatch, machine: str, version: str) -> None:
         monkeypatch.setattr(platform, "machine", lambda: machine)
         monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", version))
-        embedded.check_platform()
+        preflight.check_platform()
 
 
 class TestFindWheel:
     def test_of_this_environment(self) -> None:
-        wheel = embedded.find_wheel()
+        wheel = preflight.find_wheel()
         assert (wheel.server / "bin" / "tritonserver").is_file()
         assert wheel.libraries.is_dir()
         assert wheel.stub.parent.name == VERSION
@@ -98,17 +100,17 @@ class TestFindWheel:
         find_spec = importlib.util.find_spec
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else find_spec(name))
         with pytest.raises(StartupError, match=rf"needs the package {missing}: .*embedding-gateway\[embedded\]"):
-            embedded.find_wheel()
+            preflight.find_wheel()
 
     def test_numpy_2(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(importlib.metadata, "version", lambda _: "2.1.0")
         with pytest.raises(StartupError, match=r"numpy below 2, and numpy 2\.1\.0 is installed: run"):
-            embedded.find_wheel()
+            preflight.find_wheel()
 
     def test_no_stub_for_this_python(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(embedded, "PYTHON_VERSION", "3.99")
+        monkeypatch.setattr(preflight, "PYTHON_VERSION", "3.99")
         with pytest.raises(StartupError, match=r"does not support Python 3\.99: .* 3\.11 or 3\.12"):
-            embedded.find_wheel()
+            preflight.find_wheel()
 
 
 class TestFindLibpython:
@@ -118,41 +120,41 @@ class TestFindLibpython:
         variables = {"LIBDIR": str(tmp_path / "libdir"), "MULTIARCH": "x86_64-linux-gnu"}
         monkeypatch.setattr(sysconfig, "get_config_vars", lambda *names: [variables[name] for name in names])
         monkeypatch.setattr(sys, "base_prefix", str(tmp_path / "prefix"))
-        monkeypatch.setattr(embedded, "LOADER_CACHE", tmp_path / "ld.so.cache")
+        monkeypatch.setattr(preflight, "LOADER_CACHE", tmp_path / "ld.so.cache")
 
     @pytest.mark.parametrize("folder", ["libdir", "prefix/lib", "libdir/x86_64-linux-gnu"])
     def test_in_a_usual_place(self, tmp_path: Path, folder: str) -> None:
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / LIBPYTHON).touch()
-        assert embedded.find_libpython() == tmp_path / folder / LIBPYTHON
+        assert preflight.find_libpython() == tmp_path / folder / LIBPYTHON
 
     def test_left_to_the_loader(self, tmp_path: Path) -> None:
         (tmp_path / "ld.so.cache").write_bytes(b"\0" + LIBPYTHON.encode() + b"\0")
-        assert embedded.find_libpython() is None
+        assert preflight.find_libpython() is None
 
     def test_missing(self, tmp_path: Path) -> None:
         (tmp_path / "ld.so.cache").write_bytes(b"\0libpython2.7.so.1.0\0")
         with pytest.raises(StartupError, match=rf"{LIBPYTHON}: .*apt install libpython{VERSION}.*--enable-shared"):
-            embedded.find_libpython()
+            preflight.find_libpython()
 
     def test_a_build_without_these_variables(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sysconfig, "get_config_vars", lambda *names: [None for _ in names])
         with pytest.raises(StartupError, match=LIBPYTHON):
-            embedded.find_libpython()
+            preflight.find_libpython()
 
 
 class TestRepository:
     def test_missing(self, tmp_path: Path) -> None:
         with pytest.raises(StartupError, match=r"no model in the repository .*: .*python -m engine_build all"):
-            embedded.check_repository(tmp_path / "none")
+            preflight.check_repository(tmp_path / "none")
 
     def test_folders_without_a_config(self, tmp_path: Path) -> None:
         (tmp_path / "folder").mkdir()
         with pytest.raises(StartupError, match="no model in the repository"):
-            embedded.check_repository(tmp_path)
+            preflight.check_repository(tmp_path)
 
     def test_with_a_model(self, repository: Path) -> None:
-        embedded.check_repository(repository)
+        preflight.check_repository(repository)
 
 
 class TestSharedMemory:
@@ -160,21 +162,21 @@ class TestSharedMemory:
         monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=mib << 20))
 
     def test_missing(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        monkeypatch.setattr(embedded, "SHARED_MEMORY", tmp_path / "none")
+        monkeypatch.setattr(preflight, "SHARED_MEMORY", tmp_path / "none")
         with pytest.raises(StartupError, match="mount a tmpfs"):
-            embedded.check_shared_memory()
+            preflight.check_shared_memory()
 
     def test_too_small(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.free(monkeypatch, 31)
         with pytest.raises(StartupError, match=r"needs 32 MiB, with only 31 MiB free .*--shm-size=1g"):
-            embedded.check_shared_memory()
+            preflight.check_shared_memory()
 
     @pytest.mark.parametrize(("mib", "warnings"), [(64, 1), (256, 0)])
     def test_warned_of(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, mib: int, warnings: int
     ) -> None:
         self.free(monkeypatch, mib)
-        embedded.check_shared_memory()
+        preflight.check_shared_memory()
         assert ["--shm-size" in message for message in caplog.messages] == [True] * warnings
 
 
@@ -185,13 +187,13 @@ class TestPorts:
             port = server.getsockname()[1]
             ports = {"grpc": 0, "http": 0, "metrics": 0} | {name: port}
             with pytest.raises(StartupError, match=rf"{name} port {port} .*GATEWAY_EMBEDDED_{name.upper()}_PORT"):
-                embedded.choose_ports(ports)
+                preflight.choose_ports(ports)
 
     def test_the_same_twice(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
         with pytest.raises(StartupError, match=rf"http port {port} .*in use"):
-            embedded.choose_ports({"grpc": port, "http": port})
+            preflight.choose_ports({"grpc": port, "http": port})
 
     def test_forbidden(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def bind(_socket: socket.socket, _address: Any) -> None:
@@ -199,13 +201,13 @@ class TestPorts:
 
         monkeypatch.setattr(socket.socket, "bind", bind)
         with pytest.raises(StartupError, match=r"grpc port 80 .*Permission denied"):
-            embedded.choose_ports({"grpc": 80})
+            preflight.choose_ports({"grpc": 80})
 
     def test_zero_is_any_free_one(self) -> None:
-        chosen = embedded.choose_ports({"grpc": 0, "http": 0, "metrics": 0})
+        chosen = preflight.choose_ports({"grpc": 0, "http": 0, "metrics": 0})
         assert list(chosen) == ["grpc", "http", "metrics"]
         assert len(set(chosen.values())) == 3
-        assert embedded.choose_ports(chosen) == chosen
+        assert preflight.choose_ports(chosen) == chosen
 
 
 @pytest.mark.parametrize(
@@ -214,14 +216,14 @@ class TestPorts:
         ('I1130 11:21:41.469582 4782 model_lifecycle.cc:472] "loading: m:1"\n', logging.DEBUG, "loading: m:1"),
         ('W1130 11:21:41.469582 4782 pb_stub.cc:1] "slow"\n', logging.WARNING, "slow"),
         ('E1130 11:21:41.469582 4782 x.cc:642] "bad\\n\\nAt:\\n  /m.py(1): f\\n"\n', logging.ERROR, "bad"),
-        (f'E1130 11:21:41.469582 4782 server.cc:241] "{embedded.NO_GPU}"\n', logging.DEBUG, embedded.NO_GPU),
+        (f'E1130 11:21:41.469582 4782 server.cc:241] "{server.NO_GPU}"\n', logging.DEBUG, server.NO_GPU),
         ("error: creating server: Internal\n", logging.ERROR, "creating server: Internal"),
         ("[libprotobuf ERROR /a/b/text_format.cc:337] 15:4: no field\n", logging.ERROR, "15:4: no field"),
         ("| tiny  | 1       | READY  |\n", logging.DEBUG, "| tiny  | 1       | READY  |"),
     ],
 )
 def test_log_lines(line: str, level: int, message: str) -> None:
-    assert embedded.parse_log_line(line) == (level, message)
+    assert server.parse_log_line(line) == (level, message)
 
 
 class TestWorkspace:
@@ -250,12 +252,12 @@ class TestLeftovers:
 
     def test_of_the_dead_are_removed(self, shared_memory: Path) -> None:
         self.leave(shared_memory)
-        embedded.remove_leftovers()
+        workspaces.remove_leftovers()
         assert list(shared_memory.iterdir()) == []
 
     def test_of_the_living_stay(self, shared_memory: Path, wheel: Wheel) -> None:
         with Workspace(wheel) as workspace:
-            embedded.remove_leftovers()
+            workspaces.remove_leftovers()
             assert workspace.backends.is_dir()
 
     def test_stay_while_a_child_holds_the_lock(self, shared_memory: Path) -> None:
@@ -263,24 +265,24 @@ class TestLeftovers:
         with (folder / "lock").open() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             child = subprocess.Popen(["sleep", "60"], pass_fds=[lock.fileno()])
-        embedded.remove_leftovers()
+        workspaces.remove_leftovers()
         assert folder.is_dir()
         child.kill()
         child.wait()
-        embedded.remove_leftovers()
+        workspaces.remove_leftovers()
         assert list(shared_memory.iterdir()) == []
 
     def test_of_other_users_stay(self, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         folder = self.leave(shared_memory)
         uid = os.getuid()
         monkeypatch.setattr(os, "getuid", lambda: uid + 1)
-        embedded.remove_leftovers()
+        workspaces.remove_leftovers()
         assert folder.is_dir()
 
     def test_without_a_lock_stay(self, shared_memory: Path) -> None:
         folder = self.leave(shared_memory)
         (folder / "lock").rename(folder / "lock.new")
-        embedded.remove_leftovers()
+        workspaces.remove_leftovers()
         assert folder.is_dir()
 
 
@@ -291,7 +293,7 @@ def test_environment_of_the_server(
     monkeypatch.setenv("PYTHONHOME", "/elsewhere")
     monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/lib")
     with Workspace(wheel) as workspace:
-        environment = embedded.server_environment(wheel, workspace)
+        environment = server.server_environment(wheel, workspace)
         assert environment["LD_LIBRARY_PATH"] == f"{wheel.libraries}:{workspace.libraries}:/opt/lib"
     assert not {"GATEWAY_API_KEYS", "PYTHONHOME"} & environment.keys()
     assert environment["PATH"].split(":")[0] == str(Path(sys.executable).parent)
@@ -299,7 +301,7 @@ def test_environment_of_the_server(
 
 
 def test_the_launcher_gives_up_when_its_parent_has_gone() -> None:
-    command = [sys.executable, "-I", "-S", "-c", embedded.LAUNCHER, str(os.getpid() + 1), "/bin/true"]
+    command = [sys.executable, "-I", "-S", "-c", server.LAUNCHER, str(os.getpid() + 1), "/bin/true"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 1
     assert "the gateway has gone" in result.stderr
@@ -332,7 +334,7 @@ def fake(
     wheel: Wheel, repository: Path, monkeypatch: pytest.MonkeyPatch, code: str, log_file: Path | None = None
 ) -> Iterator[EmbeddedTriton]:
     """Run an EmbeddedTriton whose server is a Python script; that finds its own libpython."""
-    monkeypatch.setattr(embedded, "find_wheel", lambda: replace(wheel, libpython=None))
+    monkeypatch.setattr(server, "find_wheel", lambda: replace(wheel, libpython=None))
     program = wheel.server / "bin" / "tritonserver"
     program.write_text(f"#!{sys.executable}\n{code}")
     program.chmod(0o755)
@@ -383,7 +385,7 @@ class TestLife:
         self, wheel: Wheel, repository: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level("DEBUG")
-        monkeypatch.setattr(embedded, "KILL_AFTER_S", 0.2)
+        monkeypatch.setattr(server, "KILL_AFTER_S", 0.2)
         with fake(wheel, repository, monkeypatch, HANGS) as triton:
             while "triton: deaf" not in caplog.messages:
                 time.sleep(0.01)

@@ -19,7 +19,9 @@ import tritonclient.grpc as triton_grpc
 from numpy.typing import NDArray
 
 from gateway import contract
-from gateway.embedded import NAME_PREFIX, SHARED_MEMORY, EmbeddedTriton, remove_leftovers
+from gateway.embedded import EmbeddedTriton
+from gateway.embedded.preflight import SHARED_MEMORY
+from gateway.embedded.workspace import NAME_PREFIX, remove_leftovers
 from gateway.errors import StartupError
 from tests.gateway_process import ROOT
 from tests.integration.triton_figures import DEMO_MODEL, TritonFigures

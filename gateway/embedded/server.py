@@ -1,46 +1,32 @@
-"""Runs the real tritonserver that ships in the wheel `nvidia-pytriton`, for machines without a GPU or Docker.
+"""Runs the wheel's tritonserver. Used by __main__ before the gateway listens, and by the tests.
 
-Used by __main__ before the gateway listens, and by the integration tests. Triton runs in a session of its own, so that
-a terminal's Ctrl-C reaches only the gateway; `stop()` ends it in order, and the kernel ends it when the gateway dies.
-
-At the foot stand the checks that tell, in one line, why it cannot run here.
-Facts about Triton without another source: observed, Triton 2.51 in nvidia-pytriton 0.7.0.
+Triton runs in a session of its own, so that a terminal's Ctrl-C reaches only the gateway; `stop()` ends it in order,
+and the kernel ends it when the gateway dies.
 """
 
-import fcntl
 import http.client
-import importlib.metadata
-import importlib.util
 import logging
 import os
-import platform
 import re
-import shutil
 import signal
-import socket
 import subprocess
 import sys
-import sysconfig
-import tempfile
 import threading
 import time
 from collections import deque
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from gateway.contract import CONFIG_FILE
+from gateway.embedded.preflight import HOST, Wheel, check_repository, check_shared_memory, choose_ports, find_wheel
+from gateway.embedded.workspace import Workspace, remove_leftovers
 from gateway.errors import StartupError
 
 logger = logging.getLogger(__name__)
-
-HOST = "127.0.0.1"
 EXIT_TIMEOUT_S = 5
 """How long Triton waits for requests in flight and for its instances when it is told to stop."""
 KILL_AFTER_S = EXIT_TIMEOUT_S + 3
-
 # Becomes tritonserver. PR_SET_PDEATHSIG (1) survives exec but not fork, so the new process has to ask for it itself.
 LAUNCHER = """
 import ctypes, os, signal, sys
@@ -49,78 +35,11 @@ if os.getppid() != int(sys.argv[1]):
     sys.exit("the gateway has gone")
 os.execv(sys.argv[2], sys.argv[2:])
 """
-
 LOG_LINE = re.compile(r"([IWEF])\d{4} \S+ \d+ \S+\] (.*)")
 LIBRARY_ERROR = re.compile(r"(?:error: |\[libprotobuf (?:ERROR|FATAL) \S+\] )(.*)")
 LOG_LEVELS = {"I": logging.DEBUG, "W": logging.WARNING, "E": logging.ERROR, "F": logging.ERROR}
 NO_GPU = "CudaDriverHelper has not been initialized."
 """An error to Triton 2.51 wherever there is no GPU; expected here."""
-
-NAME_PREFIX = "embedding-gateway-"
-PYTHON_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
-LOADER_CACHE = Path("/etc/ld.so.cache")
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - no temporary file: where Triton's Python backend makes its regions
-LEAST_SHARED_MEMORY_MIB = 32
-"""Enough for two instances of all-MiniLM-L6-v2 at [32,256]; docker gives 64 by default."""
-AMPLE_SHARED_MEMORY_MIB = 256
-INSTALL = "run `pip install 'embedding-gateway[embedded]'` under Python 3.11 or 3.12"
-
-
-@dataclass(frozen=True, slots=True)
-class Wheel:
-    """What the wheel and the running Python offer.
-
-    Attributes:
-        server: folder with bin/, backends/ and python_backend_stubs/.
-        libraries: folder with the shared libraries that the server was linked with.
-        stub: the program that runs a Python model, built for the running Python's version.
-        libpython: the shared library that the stub needs; None where the loader finds it by itself.
-    """
-
-    server: Path
-    libraries: Path
-    stub: Path
-    libpython: Path | None
-
-
-class Workspace:
-    """What one Triton has in /dev/shm, for a `with` block: a folder of links with a lock, and the regions.
-
-    All carry one name. The lock is held by the gateway and by all of Triton's processes, so what has an unlocked lock
-    was left over by a kill and may be removed. Process ids would not tell: they are reused, and differ between
-    containers that share /dev/shm.
-
-    Attributes:
-        backends: Triton's backend directory: the wheel's, and in it the stub for the running Python.
-        libraries: has the shared libpython, alone, so that nothing beside it is preferred to the system's libraries.
-        region_prefix: begins the names of the shared-memory regions.
-        lock: file descriptor, to be inherited by Triton.
-    """
-
-    def __init__(self, wheel: Wheel) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix=f"{NAME_PREFIX}{os.getpid()}-", dir=SHARED_MEMORY))
-        self.backends = self._folder / "backends"
-        self.libraries = self._folder / "lib"
-        self.region_prefix = f"{self._folder.name}."
-        self.lock = self._lock()
-        backend = wheel.server / "backends" / "python"
-        link(self.backends / "python", *backend.glob("*.*"), wheel.stub)
-        link(self.libraries, *filter(None, [wheel.libpython]))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        remove(self._folder)
-        os.close(self.lock)
-
-    def _lock(self) -> int:
-        """Create the lock; it has its name only when it is locked, so that nobody takes it for a leftover."""
-        path = self._folder / "lock.new"
-        lock = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        path.rename(self._folder / "lock")
-        return lock
 
 
 class EmbeddedTriton:
@@ -358,137 +277,3 @@ def parse_log_line(line: str) -> tuple[int, str]:
         return logging.DEBUG, line.rstrip()
     message = match[2].strip('"').split(r"\n\nAt:")[0]
     return logging.DEBUG if message == NO_GPU else LOG_LEVELS[match[1]], message
-
-
-def remove_leftovers() -> None:
-    """Remove the workspaces of Triton servers that are gone. Those of other users are left alone."""
-    for path in SHARED_MEMORY.glob(f"{NAME_PREFIX}*/lock"):
-        with suppress(OSError), path.open("r+b") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(lock.fileno()).st_uid == os.getuid():
-                remove(path.parent)
-
-
-def remove(folder: Path) -> None:
-    """Remove a workspace's regions, then its folder with the lock."""
-    for region in SHARED_MEMORY.glob(f"{folder.name}.*"):
-        region.unlink(missing_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def link(folder: Path, *files: Path) -> None:
-    """Make the folder, with a symbolic link to each file. Links work where /dev/shm is mounted noexec."""
-    folder.mkdir(parents=True)
-    for file in files:
-        (folder / file.name).symlink_to(file)
-
-
-def find_wheel() -> Wheel:
-    """Find the server, without importing pytriton, whose import has side effects.
-
-    Raises:
-        StartupError: this machine or environment cannot run it.
-    """
-    check_platform()
-    pytriton, _ = find_package("pytriton"), find_package("onnxruntime")
-    check_numpy()
-    server = pytriton / "tritonserver"
-    stub = server / "python_backend_stubs" / PYTHON_VERSION / "triton_python_backend_stub"
-    if not stub.is_file():
-        raise StartupError(f"the embedded Triton does not support Python {PYTHON_VERSION}: {INSTALL}")
-    return Wheel(server, pytriton.parent / "nvidia_pytriton.libs", stub, find_libpython())
-
-
-def check_platform() -> None:
-    """Raise StartupError unless the wheel's programs run here: Linux, x86-64 or arm64, glibc from 2.35 on."""
-    system, machine = platform.system(), platform.machine()
-    if system != "Linux" or machine not in {"x86_64", "aarch64"}:
-        raise StartupError(f"the embedded Triton runs on Linux, x86-64 or arm64, not on {system} {machine}")
-    library, version = platform.libc_ver()
-    if library != "glibc" or tuple(int(part) for part in version.split(".")) < (2, 35):
-        raise StartupError(
-            f"the embedded Triton needs glibc 2.35 (Debian 12, Ubuntu 22.04) or newer, and here is {library} {version}"
-        )
-
-
-def find_package(name: str) -> Path:
-    """Return the folder of an installed package; raise StartupError if there is none."""
-    spec = importlib.util.find_spec(name)
-    if spec is None or spec.origin is None:
-        raise StartupError(f"the embedded Triton needs the package {name}: {INSTALL}")
-    return Path(spec.origin).parent
-
-
-def check_numpy() -> None:
-    """Raise StartupError under numpy 2, with which the Python backend answers empty outputs, without an error."""
-    version = importlib.metadata.version("numpy")
-    if int(version.split(".")[0]) >= 2:
-        raise StartupError(f"the embedded Triton needs numpy below 2, and numpy {version} is installed: {INSTALL}")
-
-
-def find_libpython() -> Path | None:
-    """Find the shared library of the running Python's version.
-
-    Debian's python3 is linked statically and has it in a package of its own; uv's and conda's have it under their
-    prefix, uv's with a LIBDIR that does not exist; pyenv builds none unless told to.
-
-    Returns:
-        Its path, or None if it is only known to the loader's cache.
-
-    Raises:
-        StartupError: it is in no usual place.
-    """
-    name = f"libpython{PYTHON_VERSION}.so.1.0"
-    libdir, multiarch = (Path(variable or "") for variable in sysconfig.get_config_vars("LIBDIR", "MULTIARCH"))
-    for folder in (libdir, Path(sys.base_prefix, "lib"), libdir / multiarch):
-        if (folder / name).is_file():
-            return folder / name
-    if LOADER_CACHE.is_file() and name.encode() in LOADER_CACHE.read_bytes():
-        return None
-    raise StartupError(
-        f"the embedded Triton needs {name}: on Debian and Ubuntu run `apt install libpython{PYTHON_VERSION}`; "
-        f"with pyenv build Python with PYTHON_CONFIGURE_OPTS=--enable-shared"
-    )
-
-
-def check_repository(repository: Path) -> None:
-    """Raise StartupError if the model repository has no model."""
-    if not any(repository.glob(f"*/{CONFIG_FILE}")):
-        raise StartupError(f"no model in the repository {repository}: build one with `python -m engine_build all`")
-
-
-def check_shared_memory() -> None:
-    """Raise StartupError if /dev/shm is too small to serve, warn if large batches may fail.
-
-    Where it is full, Triton answers INTERNAL, "Failed to increase the shared memory pool size", and goes on.
-    """
-    if not SHARED_MEMORY.is_dir():
-        raise StartupError(f"the embedded Triton needs {SHARED_MEMORY}: mount a tmpfs there")
-    free_mib = shutil.disk_usage(SHARED_MEMORY).free >> 20
-    advice = f"{free_mib} MiB free in {SHARED_MEMORY}: give it more (docker: --shm-size=1g)"
-    if free_mib < LEAST_SHARED_MEMORY_MIB:
-        raise StartupError(f"the embedded Triton needs {LEAST_SHARED_MEMORY_MIB} MiB, with only {advice}")
-    if free_mib < AMPLE_SHARED_MEMORY_MIB:
-        logger.warning("large batches may fail, with only %s", advice)
-
-
-def choose_ports(ports: dict[str, int]) -> dict[str, int]:
-    """Return the ports by name, with each 0 replaced by a free one.
-
-    Raises:
-        StartupError: a port is taken, or may not be opened.
-    """
-    with ExitStack() as probes:
-        return {name: probe_port(name, port, probes.enter_context(socket.socket())) for name, port in ports.items()}
-
-
-def probe_port(name: str, port: int, probe: socket.socket) -> int:
-    """Listen on the port of HOST with `probe`, as Triton will, and return the port."""
-    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free
-    try:
-        probe.bind((HOST, port))
-        probe.listen()  # with SO_REUSEADDR, only listening shows that the same port was given twice
-    except OSError as error:
-        setting = f"GATEWAY_EMBEDDED_{name.upper()}_PORT"
-        raise StartupError(f"Triton's {name} port {port} cannot be opened ({error.strerror}): set {setting}") from error
-    return int(probe.getsockname()[1])
