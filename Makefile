@@ -43,8 +43,8 @@ clean:
 	rm -rf $(VENV) $(DEV) models .cache $(REPOSITORY)/*/
 
 define create_venv
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
-		{ echo 'Python 3.11, 3.12 or 3.13 is needed: make PYTHON=python3.12 ...'; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' || \
+		{ echo 'Python 3.11 or 3.12 is needed: make PYTHON=python3.12 ...'; exit 1; }
 	@echo 'Setting up $(1) (once, a minute or two) ...'
 	@$(PYTHON) -m venv $(1)
 	@$(1)/bin/python -m pip install --quiet --upgrade pip
