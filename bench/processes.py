@@ -53,8 +53,8 @@ def free_port() -> int:
 
 
 @contextmanager
-def run_gateway(repository: Path, **settings: object) -> Iterator[Server]:
-    """Run the gateway on an embedded Triton."""
+def run_gateway(repository: Path, module: str = "gateway", **settings: object) -> Iterator[Server]:
+    """Run the gateway, or a module around it, on an embedded Triton."""
     port, grpc_port = free_port(), free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")}
     settings = {
@@ -68,7 +68,7 @@ def run_gateway(repository: Path, **settings: object) -> Iterator[Server]:
         **settings,
     }
     environment |= {f"GATEWAY_{name.upper()}": str(value) for name, value in settings.items()}
-    command = [sys.executable, "-m", "gateway"]
+    command = [sys.executable, "-m", module]
     with _run(command, environment, f"http://127.0.0.1:{port}/health/ready") as pid:
         yield Server(f"http://127.0.0.1:{port}/v1/embeddings", pid, f"127.0.0.1:{grpc_port}")
 

@@ -71,7 +71,9 @@ _ADVICE = (
 
 def survive(tokenizer: FastTokenizer, ids: list[int]) -> bool:
     """Say whether decoding and encoding gives the ids back, all but a cut word (a quarter at most) at either edge."""
-    again = tokenizer.encode(tokenizer.decode(ids, skip_special_tokens=False), add_special_tokens=False).ids
+    # As batches of one: only those let go of the interpreter lock, which the event loop needs (tokenizers 0.23).
+    text = tokenizer.decode_batch([ids], skip_special_tokens=False)
+    again = tokenizer.encode_batch_fast(text, add_special_tokens=False)[0].ids
     if again == ids:
         return True
     edges = range(min(_EDGE_IDS, len(ids) // 4) + 1)

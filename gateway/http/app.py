@@ -3,6 +3,7 @@
 Nothing is global and nothing happens at import. Called by __main__, and by tests with models of their own.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -16,17 +17,20 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.errors import StartupError
-from gateway.http import routes
+from gateway.http import routes, status_page
 from gateway.http.api_keys import ApiKeys
-from gateway.http.connection import BodyLimit, DisconnectWatch
+from gateway.http.body_limit import BodyLimit
+from gateway.http.connection import DisconnectWatch
 from gateway.http.deps import Services
 from gateway.http.error_handlers import EXCEPTION_HANDLERS, CrashHandler
 from gateway.http.middleware import CanonicalTarget, RequestObserver
+from gateway.http.shortcut import EmbeddingsShortcut
 from gateway.metrics import Metrics
 from gateway.registry import Registry
 from gateway.settings import Settings
 
-_JSON_THREADS = 2
+_JSON_THREADS = 1
+"""More would only take turns: parsing and writing hold the interpreter lock. The event loop would wait for each."""
 
 OpenRegistry = Callable[[], AbstractAsyncContextManager[Registry]]
 
@@ -59,12 +63,15 @@ def create_app(settings: Settings, open_registry: OpenRegistry, metrics: Metrics
         version=version("embedding-gateway"),
         lifespan=lifespan,
         redirect_slashes=False,
+        docs_url=None,
         redoc_url=None,
         middleware=_middleware(settings, metrics),
         exception_handlers=EXCEPTION_HANDLERS,
     )
     app.include_router(routes.api)
     app.include_router(routes.operations)
+    if settings.status_page:
+        app.include_router(status_page.router)
     return app
 
 
@@ -84,18 +91,24 @@ def _middleware(settings: Settings, metrics: Metrics) -> list[Middleware]:
         Middleware(RequestObserver, metrics=metrics, route_of=route_template),
         *([cors] if settings.cors_origins else []),
         Middleware(CrashHandler),
-        Middleware(DisconnectWatch),
-        Middleware(BodyLimit, max_bytes=settings.max_body_bytes, timeout_s=settings.body_timeout_s),
+        Middleware(DisconnectWatch, send_timeout_s=settings.send_timeout_s),
+        Middleware(
+            BodyLimit,
+            max_bytes=settings.max_body_bytes,
+            max_total_bytes=settings.max_bodies_bytes,
+            timeout_s=settings.body_timeout_s,
+        ),
+        Middleware(EmbeddingsShortcut),
     ]
 
 
 def route_template(path: str) -> str:
     """Return the template of the route with that path, or `unmatched`."""
-    return _template(path, (*routes.api.routes, *routes.operations.routes))
+    return _template(path, (*routes.api.routes, *routes.operations.routes, *status_page.router.routes))
 
 
 def _template(path: str, known: Iterable[BaseRoute]) -> str:
-    if path in ("/docs", "/openapi.json"):
+    if path == "/openapi.json":
         return path
     matches = (route for route in known if isinstance(route, Route) and route.path_regex.match(path))
     return next((route.path_format for route in matches), "unmatched")
@@ -124,6 +137,9 @@ class StartupErrors:
             await self.app(scope, receive, send_unless_failed)
         except StartupError as error:
             await send({**failure, "message": f"cannot start: {error}"})
+        except asyncio.CancelledError:
+            if failure:
+                await send({**failure, "message": "told to stop before it could start"})
         except BaseException:
             if failure:
                 await send(failure)

@@ -66,10 +66,15 @@ async def require_api_key(
     Raises:
         InvalidApiKey: no key, or a wrong one, where one is needed.
     """
+    check_api_key(services, credentials.credentials if credentials else None)
+
+
+def check_api_key(services: Services, key: str | None) -> None:
+    """Return if the caller's key is right, or none is needed; see `require_api_key`."""
     if not services.api_keys.required:
         return
-    if credentials is None:
+    if not key:
         raise InvalidApiKey("No API key was sent. Send the header `Authorization: Bearer <key>`.")
     # Header values are bytes, which the framework reads as Latin-1.
-    if not services.api_keys.accepts(credentials.credentials.encode("latin-1")):
+    if not services.api_keys.accepts(key.encode("latin-1")):
         raise InvalidApiKey("The API key is not right.")

@@ -24,15 +24,17 @@ _OTHER_VALUES = 1000
 _SURROGATE = re.compile(rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(\\u[dD][c-fC-F][0-9a-fA-F]{2})?|[c-fC-F][0-9a-fA-F]{2})")
 """What looks like the escape of a surrogate, or like a pair's (group 1 its second half)."""
 _ESCAPE_BYTES = len(rb"\ufffd")
-_INPUT_KEY = re.compile(rb'"input"[ \t\r\n]*:')
+_INPUT_KEY = re.compile(
+    b'"' + b"".join(rb"(?:%c|\\u00(?i:%x))" % (letter, letter) for letter in b"input") + rb'"[ \t\r\n]*:'
+)
+"""The key, its letters plain or escaped: JSON has no other way to write them."""
 _STRING_PART = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 
 
 def load_object(body: bytes | bytearray, *, max_inputs: int, max_tokens: int) -> dict[str, Any]:
     """Parse a JSON object; a lone surrogate becomes U+FFFD.
 
-    Of a key that comes twice the last value counts, but for `input`, which is refused. (Written with escapes in the key
-    itself it is not noticed.)
+    Of a key that comes twice the last value counts, but for `input`, which is refused.
 
     Args:
         body: UTF-8, with or without a byte order mark.
@@ -92,7 +94,7 @@ def _is_escaped(body: bytes | bytearray, position: int) -> bool:
 
 
 def _check_keys(body: bytes | bytearray, value: dict[str, Any]) -> None:
-    if body.count(b'"input"') < 2:
+    if body.count(b'"input"') < 2 and rb"\u00" not in body:
         return
     # After a backslash it is the end of a text; a quote that opens a key has none before it.
     keys = sum(body[match.start() - 1] != ord("\\") for match in _INPUT_KEY.finditer(body))

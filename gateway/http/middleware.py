@@ -1,6 +1,6 @@
 """What happens to every request before routing: one path for each route, a request id, metrics, one log line.
 
-Pure ASGI. Order, from the outside: CanonicalTarget, RequestObserver, then connection's DisconnectWatch and BodyLimit.
+Pure ASGI. Order, from the outside: CanonicalTarget, RequestObserver, then DisconnectWatch (connection) and BodyLimit.
 """
 
 import logging
@@ -120,6 +120,7 @@ class RequestObserver:
             try:
                 await self.app(scope, receive, send_observed)
             finally:
+                outcome.error = record.error
                 if record.caller_gone:
                     outcome.status = 499
                     self._count_cancelled(record)

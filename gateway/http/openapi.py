@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from gateway.http.deadline import TIMEOUT_HEADER
 from gateway.http.schemas import EmbeddingsRequest, EmbeddingsResponse, ErrorResponse
 
 _DESCRIPTIONS = {
@@ -59,6 +60,15 @@ _EXAMPLE_INPUTS = {
 }
 
 EMBEDDINGS_BODY: dict[str, Any] = {
+    "parameters": [
+        {
+            "name": TIMEOUT_HEADER,
+            "in": "header",
+            "required": False,
+            "description": "Seconds after which the caller no longer wants an answer; at most the gateway's own limit.",
+            "schema": {"type": "number", "exclusiveMinimum": 0},
+        }
+    ],
     "requestBody": {
         "required": True,
         "content": {
@@ -70,7 +80,7 @@ EMBEDDINGS_BODY: dict[str, Any] = {
                 },
             }
         },
-    }
+    },
 }
 
 MODEL_ID: dict[str, Any] = {

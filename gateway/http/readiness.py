@@ -13,7 +13,9 @@ _WAIT_TIMEOUT_S = 0.75
 
 
 async def find_unready(registry: Registry, metrics: Metrics) -> dict[str, str]:
-    """Return the models that cannot answer, with the reason."""
+    """Return the models that cannot answer, with the reason; all of them once the gateway is stopping."""
+    if registry.is_stopping:
+        return {model.id: "the gateway is stopping." for model in registry}
     checks = {model.id: asyncio.create_task(_find_reason(model)) for model in registry}
     if not checks:
         return {}

@@ -4,18 +4,28 @@ import time
 from functools import partial
 
 from fastapi import APIRouter, Depends, Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from gateway.errors import EngineUnavailable, UnsupportedMediaType
+from gateway.http.deadline import read_timeout
 from gateway.http.deps import RecordDep, Services, ServicesDep, require_api_key
+from gateway.http.docs_page import render_page
 from gateway.http.openapi import EMBEDDINGS_BODY, EMBEDDINGS_RESPONSES, MODEL_ID, error_responses
 from gateway.http.readiness import find_unready
 from gateway.http.rendering import render_embeddings
-from gateway.http.schemas import EncodingFormat, Health, Model, ModelList, parse_embeddings_request
+from gateway.http.schemas import (
+    EmbeddingsCall,
+    EncodingFormat,
+    Health,
+    Model,
+    ModelList,
+    parse_embeddings_request,
+)
 from gateway.registry import ServedModel
 from gateway.types import EmbeddingResult
 
+EMBEDDINGS_PATH = "/v1/embeddings"
 _LARGE_BODY_BYTES = 64 * 1024
 _LARGE_ANSWER_FLOATS = 32 * 1024
 
@@ -23,17 +33,14 @@ api = APIRouter(dependencies=[Depends(require_api_key)], tags=["OpenAI"])
 operations = APIRouter(tags=["operations"])
 
 
-@api.post("/v1/embeddings", openapi_extra=EMBEDDINGS_BODY, responses=EMBEDDINGS_RESPONSES)
+@api.post(EMBEDDINGS_PATH, openapi_extra=EMBEDDINGS_BODY, responses=EMBEDDINGS_RESPONSES)
 async def create_embeddings(request: Request, services: ServicesDep, record: RecordDep) -> Response:
     """Embed one or several inputs; all or none."""
     _check_content_type(request)
+    timeout_s = read_timeout(request.headers, services.settings.request_timeout_s)
     body = await _read_body(request)
-    settings = services.settings
-    deadline = time.monotonic() + settings.request_timeout_s
-    parse = partial(
-        parse_embeddings_request, body, max_inputs=settings.max_inputs, max_tokens=settings.max_request_tokens
-    )
-    call = await services.run_json(parse, is_large=len(body) > _LARGE_BODY_BYTES)
+    deadline = time.monotonic() + timeout_s
+    call = await _parse(services, body)
     served = services.registry.resolve(call.model)
     record.model, record.inputs = served.id, len(call.inputs)
     result = await served.embedder.embed(
@@ -45,6 +52,17 @@ async def create_embeddings(request: Request, services: ServicesDep, record: Rec
     )
     record.tokens = result.prompt_tokens
     return await _answer(services, served.id, result, call.encoding_format)
+
+
+async def _parse(services: Services, body: bytearray) -> EmbeddingsCall:
+    """Parse the body and free its bytes, so that a request that waits holds its inputs only."""
+    settings = services.settings
+    parse = partial(
+        parse_embeddings_request, body, max_inputs=settings.max_inputs, max_tokens=settings.max_request_tokens
+    )
+    call = await services.run_json(parse, is_large=len(body) > _LARGE_BODY_BYTES)
+    body.clear()
+    return call
 
 
 async def _answer(services: Services, model: str, result: EmbeddingResult, encoding_format: EncodingFormat) -> Response:
@@ -128,3 +146,9 @@ async def check_ready(services: ServicesDep) -> Health:
 async def show_metrics(services: ServicesDep) -> Response:
     """Show all metrics in Prometheus' text format."""
     return Response(services.metrics.render(), media_type=services.metrics.content_type)
+
+
+@operations.get("/docs", include_in_schema=False)
+async def show_docs(request: Request) -> HTMLResponse:
+    """Show the OpenAPI document as a page."""
+    return HTMLResponse(render_page(request.app.openapi()))

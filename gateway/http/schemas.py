@@ -44,7 +44,7 @@ class EmbeddingsRequest(BaseModel):
     dimensions: int | None = Field(
         None, ge=1, description="Cut vectors to this many dimensions and normalise them again; default: the model's."
     )
-    user: Annotated[Any, WithJsonSchema({"type": ["string", "null"]})] = Field(None, description="Ignored.")
+    user: Annotated[Any, WithJsonSchema({})] = Field(None, description="Ignored, whatever it is.")
     truncate: Literal["NONE", "END", "START"] | None = Field(
         None,
         description="What happens to an input that is too long: refuse it (`NONE`, default), or cut its end or start.",

@@ -1,4 +1,6 @@
 import asyncio
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -169,3 +171,47 @@ def test_an_unreadable_file_stops_the_start(tmp_path: Path, executor: Executor) 
 def test_a_vocabulary_larger_than_the_models_stops_the_start(tokenizer_file: Path, executor: Executor) -> None:
     with pytest.raises(StartupError, match="has 10 tokens but the model only 9"):
         open_tokenizer(tokenizer_file, executor, vocab_size=9)
+
+
+def test_a_list_is_encoded_by_the_thread_that_asked(tokenizer_file: Path) -> None:
+    """Not by a pool of the library's own, where short lists would wait for everybody's long ones."""
+    code = f"""
+import asyncio, os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from gateway.token_ids import TokenIds
+from gateway.tokenizer import Tokenizer
+from gateway.types import Truncate
+tokenizer = Tokenizer(Path({str(tokenizer_file)!r}), max_sequence_length=256, vocab_size=30_522, max_input_chars=10_000,
+    token_ids=TokenIds.VERIFY, executor=ThreadPoolExecutor(1))
+before = len(os.listdir("/proc/self/task"))
+asyncio.run(tokenizer.encode(["tree", "river"] * 20, truncate=Truncate.NONE))
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+    root = Path(__file__).parents[2]
+    ended = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert ended.stdout == "0\n"
+
+
+async def test_short_requests_do_not_wait_behind_long_ones(tokenizer_file: Path) -> None:
+    with ThreadPoolExecutor(2) as executor:
+        tokenizer = Tokenizer(
+            tokenizer_file,
+            max_sequence_length=16,
+            vocab_size=len(WORDS),
+            max_input_chars=10_000_000,
+            token_ids=TokenIds.VERIFY,
+            executor=executor,
+            long_chunks=1,
+        )
+        done: list[str] = []
+
+        async def encode(name: str, texts: list[str]) -> None:
+            await tokenizer.encode(texts, truncate=Truncate.END)
+            done.append(name)
+
+        long_ones = [asyncio.create_task(encode("long", ["a b c d " * 10_000] * 4)) for _ in range(4)]
+        await asyncio.sleep(0)
+        await encode("short", ["a b c d " * 200])
+        assert done == ["short"]
+        await asyncio.gather(*long_ones)

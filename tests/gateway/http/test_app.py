@@ -42,7 +42,8 @@ SERVICE = """
         ("/metrics", "/metrics"),
         ("/docs", "/docs"),
         ("/openapi.json", "/openapi.json"),
-        ("/", "unmatched"),
+        ("/", "/"),
+        ("/no/such/path", "unmatched"),
         ("/v1/embeddings/x", "unmatched"),
     ],
 )

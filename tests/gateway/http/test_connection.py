@@ -1,58 +1,24 @@
-"""What only a real server shows: chunked bodies, slow and vanishing callers, connections that live on."""
+"""What only a real server shows: callers who vanish or stop reading, and connections that live on."""
 
 import asyncio
 import json
-import tracemalloc
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import httpx
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from gateway.errors import EngineUnavailable
 from gateway.http.connection import DisconnectWatch
 from gateway.http.middleware import RequestRecord
+from tests.gateway.http.raw_connection import connect, head, post, read_answer, until
 
 if TYPE_CHECKING:
     from tests.gateway.http.conftest import Harness
 
 MODEL = "acme/stub-model"
 BODY = json.dumps({"model": "stub", "input": "a"}).encode()
-
-
-@asynccontextmanager
-async def connect(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        yield reader, writer
-    finally:
-        writer.close()
-        with suppress(ConnectionError):
-            await writer.wait_closed()
-
-
-def head(*headers: str, target: str = "POST /v1/embeddings") -> bytes:
-    return "\r\n".join([f"{target} HTTP/1.1", "host: gateway", *headers, "", ""]).encode()
-
-
-def post(body: bytes) -> bytes:
-    return head("content-type: application/json", f"content-length: {len(body)}") + body
-
-
-async def read_answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], Any]:
-    """Return status, headers and JSON of the next answer on a connection."""
-    lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:] if line)}
-    body = await reader.readexactly(int(headers["content-length"]))
-    return int(lines[0].split()[1]), headers, json.loads(body) if body else None
-
-
-async def until(condition: Callable[[], bool], within_s: float = 0.5) -> None:
-    async with asyncio.timeout(within_s):
-        while not condition():  # noqa: ASYNC110 - metrics have no event
-            await asyncio.sleep(0.005)
 
 
 async def test_a_connection_lives_on_after_errors(harness: "Harness") -> None:
@@ -83,69 +49,6 @@ async def test_a_wrong_key_is_told_before_the_body_comes(harness: "Harness") -> 
     async with harness.server(api_keys=["key"]) as port, connect(port) as (reader, writer):
         writer.write(head("content-length: 1000000000"))
         assert (await read_answer(reader))[0] == 401
-
-
-@pytest.mark.parametrize("length", [999, 1000])
-async def test_a_body_up_to_the_limit(harness: "Harness", length: int) -> None:
-    body = BODY + b" " * (length - len(BODY))
-    async with harness.server(max_body_bytes=1000) as port, connect(port) as (reader, writer):
-        writer.write(post(body))
-        assert (await read_answer(reader))[0] == 200
-        writer.write(head("transfer-encoding: chunked") + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
-        assert (await read_answer(reader))[0] == 200
-
-
-async def test_an_announced_body_over_the_limit(harness: "Harness") -> None:
-    async with harness.server(max_body_bytes=1000) as port, connect(port) as (reader, writer):
-        writer.write(head("content-length: 1001", "expect: 100-continue"))
-        status, _, document = await read_answer(reader)
-        assert status == 413
-        assert document["error"]["code"] == "request_too_large"
-
-
-async def test_a_chunked_body_over_the_limit(harness: "Harness") -> None:
-    async with harness.server(max_body_bytes=100_000) as port, connect(port) as (reader, writer):
-        writer.write(head("transfer-encoding: chunked"))
-        for _ in range(11):
-            writer.write(b"%x\r\n%b\r\n" % (10_000, b"a" * 10_000))
-        await writer.drain()
-        status, _, document = await read_answer(reader)
-        assert status == 413
-        assert document["error"]["code"] == "request_too_large"
-        # The rest is read and dropped: the connection can be used again.
-        writer.write(b"0\r\n\r\n" + post(BODY))
-        assert (await read_answer(reader))[0] == 200
-
-
-async def test_a_body_over_the_limit_is_not_held(harness: "Harness") -> None:
-    async def body() -> AsyncIterator[bytes]:
-        for _ in range(1000):
-            yield b"a" * 100_000
-
-    tracemalloc.start()
-    try:
-        async with harness.server(max_body_bytes=1_000_000) as port, httpx.AsyncClient() as client:
-            tracemalloc.reset_peak()
-            response = await client.post(f"http://127.0.0.1:{port}/v1/embeddings", content=body())
-            _, peak_bytes = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert response.status_code == 413
-    assert peak_bytes < 10_000_000
-
-
-async def test_a_slow_body_is_cut_off(harness: "Harness") -> None:
-    async with harness.server(body_timeout_s=0.3) as port, connect(port) as (reader, writer):
-        writer.write(head(f"content-length: {len(BODY)}"))
-        for byte in BODY[:5]:
-            writer.write(bytes([byte]))
-            await asyncio.sleep(0.02)
-        async with asyncio.timeout(1):
-            status, headers, document = await read_answer(reader)
-            assert status == 408
-            assert headers["connection"] == "close"
-            assert document["error"]["code"] == "request_timeout"
-            assert await reader.read() == b""
 
 
 async def test_a_body_shorter_than_announced(harness: "Harness") -> None:
@@ -254,6 +157,18 @@ async def test_who_asks_after_the_body_is_told_of_the_disconnect_too() -> None:
     record = RequestRecord("request-7")
     messages.put_nowait({"type": "http.request", "body": b"", "more_body": False})
     messages.put_nowait({"type": "http.disconnect"})
-    await DisconnectWatch(app)({"type": "http", "state": {"record": record}}, messages.get, send)
+    await DisconnectWatch(app, 60)({"type": "http", "state": {"record": record}}, messages.get, send)
     assert [message["type"] for message in asked] == ["http.request", "http.disconnect"]
     assert record.caller_gone
+
+
+async def test_a_caller_who_stops_reading_is_given_up(harness: "Harness") -> None:
+    harness.embedder.dimensions = 768
+    body = json.dumps({"model": "stub", "input": ["a"] * 2048}).encode()
+    async with harness.server(send_timeout_s=0.3) as port, connect(port) as (_, writer):
+        writer.write(post(body))
+        await until(lambda: harness.sample("requests_in_flight") == 1, within_s=5)
+        await until(lambda: harness.sample("requests_in_flight") == 0, within_s=10)
+        writer.transport.abort()
+    assert harness.sample("requests_total", route="/v1/embeddings", status="499") == 1
+    assert harness.sample("requests_total", route="/v1/embeddings", status="500") == 0

@@ -89,7 +89,7 @@ async def test_retry_after(client: httpx.AsyncClient, harness: "Harness") -> Non
 @pytest.mark.parametrize(
     ("method", "path", "status", "allow"),
     [
-        ("GET", "/", 404, None),
+        ("GET", "/favicon.ico", 404, None),
         ("GET", "/nope", 404, None),
         ("POST", "/v1/embedding", 404, None),
         ("GET", "/v1", 404, None),

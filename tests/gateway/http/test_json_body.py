@@ -87,6 +87,9 @@ def test_a_byte_order_mark_is_skipped() -> None:
         pytest.param(b'{"input" : "a", "model":"m", "input"\n:"b"}', id="spaces"),
         pytest.param(b'{"input":1,"meta":{"input":2},"input":3}', id="twice-and-nested"),
         pytest.param(b'{"input":"a","input":' + b"[" * 1000 + b"]" * 1000 + b"}", id="deep"),
+        pytest.param(rb'{"input":"a","\u0069nput":"b"}', id="escaped"),
+        pytest.param(rb'{"i\u006eput":"a","inp\u0075\u0074" : "b"}', id="both-escaped"),
+        pytest.param(rb'{"i\u006Eput":"a","\u0069\u006e\u0070\u0075\u0074":"b"}', id="all-escaped"),
     ],
 )
 def test_input_twice_is_refused(body: bytes) -> None:
@@ -109,6 +112,20 @@ def test_input_twice_is_refused(body: bytes) -> None:
 )
 def test_input_as_text_or_deeper_is_not_twice(value: dict[str, object]) -> None:
     assert load(json.dumps(value).encode()) == value
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(rb'{"\u0069nput":"a","model":"m"}', id="once"),
+        pytest.param(rb'{"input":"a","user":"\\u0069nput\":"}', id="in-a-text"),
+        pytest.param(rb'{"input":"a","\\u0069nput":"b"}', id="another-key"),
+        pytest.param(rb'{"input":"a","\u0049nput":"b"}', id="another-letter"),
+        pytest.param(rb'{"input":"a","meta":{"\u0069nput":1}}', id="deeper"),
+    ],
+)
+def test_an_escaped_input_key_alone_is_taken(body: bytes) -> None:
+    assert load(body) == json.loads(body)
 
 
 def test_of_another_key_the_last_value_counts() -> None:
