@@ -1,30 +1,27 @@
-"""Starts the gateway: settings, logs, the embedded Triton if asked for, then uvicorn. `python -m gateway`."""
+"""Starts the gateway: settings, logs, the embedded Triton if asked for, then one server or several workers.
+
+`python -m gateway`.
+"""
 
 import logging
 import signal
-import socket
 import sys
 from contextlib import ExitStack
 from functools import partial
 from types import FrameType
 from typing import NoReturn
 
-import uvicorn
 from pydantic import ValidationError
 
 from gateway.embedded import EmbeddedTriton
 from gateway.errors import StartupError
-from gateway.http.app import create_app
 from gateway.logs import configure_logging
-from gateway.metrics import Metrics
-from gateway.serving import open_registry, served_names
+from gateway.server import bind, serve
+from gateway.serving import served_names
 from gateway.settings import Settings
+from gateway.workers import run_workers
 
 _log = logging.getLogger("gateway")
-
-_KEEP_ALIVE_S = 75
-"""Idle connections live longer than those of common proxies (60 s), which else reuse one that is just being closed."""
-_GRACEFUL_SHUTDOWN_S = 30
 
 
 def main() -> int:
@@ -54,35 +51,22 @@ def _exit(_signum: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _serve(settings: Settings) -> int:
-    models = served_names(settings)
-    metrics = Metrics(models)
-    welcome = ""
+    model = served_names(settings)[0]
     with ExitStack() as stack:
+        listener = stack.enter_context(bind(settings.host, settings.port))
+        url = f"http://{settings.host}:{listener.getsockname()[1]}"
+        on_listening = partial(_log.info, "listening on %s", url)
         if settings.embedded_triton:
             triton = stack.enter_context(_embedded_triton(settings))
             _log.info("starting Triton on %s", settings.model_repository)
             triton.wait_ready(settings.startup_timeout_s)
             _log.info("Triton is ready: gRPC %s, HTTP %s", triton.grpc_url, triton.http_url)
             settings = settings.model_copy(update={"triton_url": triton.grpc_url})
-            welcome = _welcome(f"http://{settings.host}:{settings.port}", models[0], triton.metrics_url)
-        app = create_app(settings, partial(open_registry, settings, metrics), metrics)
-        server = _Server(_uvicorn_config(settings, app), welcome)
-        server.run()
-        return 0 if server.started else 1
-
-
-class _Server(uvicorn.Server):
-    """Logs `welcome` once it listens."""
-
-    def __init__(self, config: uvicorn.Config, welcome: str) -> None:
-        super().__init__(config)
-        self._welcome = welcome
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Open the models, then listen."""
-        await super().startup(sockets)
-        if self.started and self._welcome:
-            _log.info("%s", self._welcome)
+            on_listening = partial(_log.info, "%s", _welcome(url, model, triton.metrics_url))
+        if settings.workers > 1:
+            return run_workers(settings, listener, on_listening)
+        serve(settings, listener, on_listening)
+        return 0
 
 
 def _welcome(url: str, model: str, triton_metrics: str) -> str:
@@ -103,22 +87,6 @@ def _embedded_triton(settings: Settings) -> EmbeddedTriton:
         grpc_port=settings.embedded_grpc_port,
         http_port=settings.embedded_http_port,
         metrics_port=settings.embedded_metrics_port,
-    )
-
-
-def _uvicorn_config(settings: Settings, app: object) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,  # type: ignore[arg-type]
-        host=settings.host,
-        port=settings.port,
-        loop="uvloop",
-        http="httptools",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=_GRACEFUL_SHUTDOWN_S,
     )
 
 

@@ -115,8 +115,13 @@ class BatchQueue(Generic[E]):
 
     def next_due(self) -> float | None:
         """Return when the first batch that is not full has waited long enough, or None if nothing waits."""
-        arrivals = [bucket.first.arrival for bucket in self._buckets if bucket.entries]
-        return min(arrivals) + self._max_delay_s if arrivals else None
+        oldest = self.oldest_arrival
+        return None if oldest is None else oldest + self._max_delay_s
+
+    @property
+    def oldest_arrival(self) -> float | None:
+        """When the entry that has waited longest came, or None if nothing waits."""
+        return min((bucket.first.arrival for bucket in self._buckets if bucket.entries), default=None)
 
     def discard(self, is_gone: Callable[[E], bool]) -> None:
         """Drop all entries that are gone."""

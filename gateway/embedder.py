@@ -1,16 +1,19 @@
 """The order of the pipeline, and only here: admit, tokenize, schedule, cut and normalise. Called by routes."""
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gateway.contract import SELF_CHECK_MIN_COSINE
 from gateway.errors import (
     EngineBadOutput,
     EngineTimeout,
     EngineUnavailable,
+    GatewayError,
     InvalidDimensions,
     InvalidRequest,
     Overloaded,
@@ -21,6 +24,10 @@ from gateway.pooling import normalize
 from gateway.scheduler import Scheduler
 from gateway.tokenizer import Tokenizer
 from gateway.types import EmbeddingResult, Encoding, Engine, Float32Array, Inputs, ModelSpec, Timings, Truncate
+
+_SELF_CHECK_TIMEOUT_S = 60.0
+_LONGEST_RETRY_AFTER_S = 60
+"""OpenAI's client ignores longer ones."""
 
 _SYNONYMS = {"document": "passage", "passage": "document"}
 """Input types that mean the same; models name their prompts either way."""
@@ -34,11 +41,13 @@ class Limits:
         max_request_tokens: tokens of one request, over all its inputs.
         max_queued_inputs: inputs waiting for an engine slot, over all requests.
         max_queued_tokens: tokens waiting for an engine slot, over all requests.
+        max_queue_s: expected wait for an engine slot.
     """
 
     max_request_tokens: int
     max_queued_inputs: int
     max_queued_tokens: int
+    max_queue_s: float
 
 
 class Embedder:
@@ -54,7 +63,7 @@ class Embedder:
         metrics: told of answers that no caller may see.
 
     Attributes:
-        unready_reason: why the model must not be used yet, or None. Set by the start-up self-check.
+        unready_reason: why the model must not be used, or None; one sentence for callers. Set by watch.
     """
 
     def __init__(
@@ -107,11 +116,9 @@ class Embedder:
             EngineTimeout: the deadline passed.
             InternalError: the engine failed, or answered with NaN or infinity.
         """
-        if self.unready_reason is not None:
-            raise EngineUnavailable("The model is not ready.", retry_after_s=1)
+        self._admit(len(inputs), 0)
         self._check_dimensions(dimensions)
         prompt = self._prompt(input_type)
-        self._admit(len(inputs), 0)
         deadline = asyncio.get_running_loop().time() + timeout_s
         started = time.perf_counter()
         encodings = await self._encode(inputs, truncate, prompt, deadline)
@@ -127,7 +134,7 @@ class Embedder:
         )
 
     async def check_ready(self, timeout_s: float) -> None:
-        """Return when the model passed its start-up check and Triton has it ready.
+        """Return when the model passed its check and Triton has it ready.
 
         Raises:
             EngineUnavailable: one of the two is not so, or Triton did not say within `timeout_s` seconds.
@@ -135,6 +142,34 @@ class Embedder:
         if self.unready_reason is not None:
             raise EngineUnavailable(self.unready_reason)
         await self._engine.check_ready(timeout_s)
+
+    async def find_mismatch(self, texts: list[str], expected: Float32Array) -> str | None:
+        """Embed texts whose vectors are known, even while the model is not ready; return what is wrong, or None.
+
+        Args:
+            texts: N of them.
+            expected: float32 [N,H] of unit length.
+        """
+        deadline = asyncio.get_running_loop().time() + _SELF_CHECK_TIMEOUT_S
+        try:
+            encodings = await self._encode(texts, Truncate.END, "", deadline)
+            vectors = self._finish((await self._run(encodings, deadline))[0], None)
+        except GatewayError as error:
+            return f"its self-check failed: {error}"
+        if vectors.shape != expected.shape:
+            return f"its vectors are {vectors.shape}, its manifest's {expected.shape}"
+        cosine = float(np.einsum("nd,nd->n", normalize(vectors), expected).min())
+        if cosine < SELF_CHECK_MIN_COSINE:
+            return (
+                f"its vectors differ from its manifest's (cosine {cosine:.4f}): engine, tokenizer or pooling are not"
+                " those it was built with"
+            )
+        return None
+
+    def give_up(self, reason: str) -> None:
+        """Be not ready, and fail all requests under way: their answers may be wrong, or never come."""
+        self.unready_reason = reason
+        self._scheduler.drop(_not_ready())
 
     def _check_dimensions(self, dimensions: int | None) -> None:
         if dimensions is not None and not 1 <= dimensions <= self.spec.hidden_size:
@@ -154,13 +189,18 @@ class Embedder:
         raise InvalidRequest(f"This model has no prompt for that input type. It has: {known}.", param="input_type")
 
     def _admit(self, inputs: int, tokens: int) -> None:
-        """Refuse what would wait too long; what comes while nothing waits is always taken."""
+        """Refuse all while not ready, and what would wait too long; what comes while nothing waits is taken then."""
+        if self.unready_reason is not None:
+            raise _not_ready()
         scheduler, limits = self._scheduler, self._limits
+        wait_s = scheduler.expected_wait_s
         if scheduler.queued_inputs and (
             scheduler.queued_inputs + inputs > limits.max_queued_inputs
             or scheduler.queued_tokens + tokens > limits.max_queued_tokens
+            or wait_s > limits.max_queue_s
         ):
-            raise Overloaded("Too many inputs are waiting. Try again later.", retry_after_s=1)
+            retry_after_s = min(max(math.ceil(wait_s), 1), _LONGEST_RETRY_AFTER_S)
+            raise Overloaded("Too many inputs are waiting. Try again later.", retry_after_s=retry_after_s)
 
     async def _encode(self, inputs: Inputs, truncate: Truncate, prompt: str, deadline: float) -> list[Encoding]:
         try:
@@ -181,6 +221,7 @@ class Embedder:
             return await self._scheduler.run(encodings, deadline)
         except EngineBadOutput:
             self._metrics.bad_output(self._model)
+            self.give_up("Its engine answered another tensor than it was asked for.")
             raise
 
     def _finish(self, embeddings: Float32Array, dimensions: int | None) -> Float32Array:
@@ -191,3 +232,7 @@ class Embedder:
             raise EngineBadOutput(f"The engine answered with NaN or infinity for input {index}.")
         cut = embeddings[:, :dimensions]
         return normalize(cut) if self._normalized else np.ascontiguousarray(cut)
+
+
+def _not_ready() -> EngineUnavailable:
+    return EngineUnavailable("The model is not ready.", retry_after_s=1)

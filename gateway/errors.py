@@ -20,6 +20,7 @@
             EngineBadOutput
             EngineRejected
         EngineUnavailable         503
+            EngineSilent                  Triton took a question and did not answer it
         EngineTimeout             504
     StartupError                  ends the process, with one line
 
@@ -177,6 +178,10 @@ class EngineUnavailable(GatewayError):
 
     status = 503
     code = "engine_unavailable"
+
+
+class EngineSilent(EngineUnavailable):
+    """Triton can be reached but does not answer."""
 
 
 class EngineTimeout(GatewayError):

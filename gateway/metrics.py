@@ -1,22 +1,35 @@
 """The gateway's Prometheus metrics, built in one place; every series is there, at 0, from the start.
 
-One Metrics belongs to one app: nothing is registered globally. Only this file imports prometheus_client.
+One Metrics belongs to one app: nothing is registered globally. Only this file imports prometheus_client. Worker
+processes write their values to files in one folder, and whichever is asked shows the sums.
 """
 
+import math
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
+from gateway.errors import GatewayError, StartupError
 from gateway.types import EmbeddingResult
+
+MULTIPROCESS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+"""Names the workers' folder to prometheus_client, when it is imported."""
 
 STAGES = ("tokenize", "queue", "infer", "pool", "render")
 
 # 0.5 ms to 16 s, doubling: a text of a few tokens on a GPU, up to a request at its deadline.
 _SECONDS = tuple(0.0005 * 2**i for i in range(16))
+_EMBEDDINGS_ROUTE = "/v1/embeddings"
+_GONE = 499
+"""Status of a request whose caller left before the answer; nobody was sent it."""
+
 # Powers of two up to the largest batch of any engine that we know of.
 _ROWS = tuple(float(2**i) for i in range(11))
 
@@ -26,18 +39,26 @@ class Metrics:
 
     Args:
         models: public names of the served models; the only values of the label `model`.
+        folder: where all workers' values are; None if there is one process only.
+
+    Raises:
+        StartupError: prometheus_client was told to share values, and `folder` says not to.
     """
 
     content_type = CONTENT_TYPE_LATEST
 
-    def __init__(self, models: Iterable[str] = ()) -> None:
+    def __init__(self, models: Iterable[str] = (), folder: Path | None = None) -> None:
+        if folder is None and values.ValueClass is not values.MutexValue:
+            raise StartupError(f"unset {MULTIPROCESS_VARIABLE}: the gateway makes that folder itself, for its workers")
         self.registry = CollectorRegistry()
+        self._folder = folder
         self._requests = self._counter("requests", "HTTP requests by route and status", "route", "status")
         self._request_seconds = self._histogram(
             "request_duration_seconds", "seconds from the first byte of a request to the last of its answer", _SECONDS,
             "route",
         )  # fmt: skip
-        self._in_flight = Gauge("gateway_requests_in_flight", "HTTP requests being answered", registry=self.registry)
+        self._errors = self._counter("request_errors", "HTTP requests answered with an error, by its code", "code")
+        self._in_flight = self._gauge("requests_in_flight", "HTTP requests being answered")
         self._stage_seconds = self._histogram(
             "stage_duration_seconds", "seconds that an embeddings request spent in a stage", _SECONDS, "model", "stage"
         )
@@ -49,18 +70,34 @@ class Metrics:
         self._batch_rows = self._histogram("batch_rows", "rows of one engine call", _ROWS, "model")
         self._queued_inputs = self._gauge("queued_inputs", "inputs waiting for an engine slot", "model")
         self._queued_tokens = self._gauge("queued_tokens", "tokens waiting for an engine slot", "model")
+        self._queue_seconds = self._gauge(
+            "queue_expected_seconds", "seconds that the engine will take for what waits", "model", of_workers="livemax"
+        )
+        self._oldest = self._gauge(
+            "queue_oldest_timestamp_seconds", "Unix time at which the oldest waiting input came; +Inf if none waits",
+            "model", of_workers="livemin",
+        )  # fmt: skip
         self._busy_slots = self._gauge("busy_slots", "engine calls under way", "model")
-        self._model_ready = self._gauge("model_ready", "1 if the model was ready when last asked", "model")
-        info = Gauge("gateway_build_info", "1, labelled with the version", ["version"], registry=self.registry)
+        self._slots = self._gauge("slots", "engine calls that may be under way", "model")
+        self._model_ready = self._gauge(
+            "model_ready", "1 if the model was ready when last asked", "model", of_workers="livemin"
+        )
+        info = self._gauge("build_info", "1, labelled with the version", "version", of_workers="livemax")
         info.labels(version("embedding-gateway")).set(1)
+        for code, status in _outcomes():
+            self._requests.labels(_EMBEDDINGS_ROUTE, str(status))
+            if code:
+                self._errors.labels(code)
         for model in models:
             self._create_series(model)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"gateway_{name}", text, labels, registry=self.registry)
 
-    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(f"gateway_{name}", text, labels, registry=self.registry)
+    def _gauge(
+        self, name: str, text: str, *labels: str, of_workers: Literal["livesum", "livemin", "livemax"] = "livesum"
+    ) -> Gauge:
+        return Gauge(f"gateway_{name}", text, labels, registry=self.registry, multiprocess_mode=of_workers)
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
         return Histogram(f"gateway_{name}", text, labels, buckets=buckets, registry=self.registry)
@@ -72,13 +109,14 @@ class Metrics:
             self._tokens.labels(model, kind)
         for metric in (
             self._inputs, self._truncated, self._cancelled, self._bad_outputs, self._batch_rows, self._queued_inputs,
-            self._queued_tokens, self._busy_slots, self._model_ready,
+            self._queued_tokens, self._queue_seconds, self._busy_slots, self._slots, self._model_ready,
         ):  # fmt: skip
             metric.labels(model)
+        self._oldest.labels(model).set(math.inf)
 
     @contextmanager
     def request(self, route: str) -> Iterator["RequestOutcome"]:
-        """Count one HTTP request while the block runs; the block sets `outcome.status`."""
+        """Count one HTTP request while the block runs; the block sets the outcome's attributes."""
         outcome = RequestOutcome()
         started = time.perf_counter()
         self._in_flight.inc()
@@ -88,6 +126,8 @@ class Metrics:
             self._in_flight.dec()
             self._requests.labels(route, str(outcome.status)).inc()
             self._request_seconds.labels(route).observe(time.perf_counter() - started)
+            if outcome.error is not None:
+                self._errors.labels(outcome.error).inc()
 
     def embedded(self, model: str, result: EmbeddingResult, render_s: float) -> None:
         """Count one embeddings request that was answered."""
@@ -112,11 +152,29 @@ class Metrics:
         self._tokens.labels(model, "real").inc(real_tokens)
         self._tokens.labels(model, "padding").inc(padded_tokens - real_tokens)
 
-    def queue(self, model: str, *, inputs: int, tokens: int, busy_slots: int) -> None:
-        """Show what waits and how many engine calls run."""
+    def queue(
+        self, model: str, *, inputs: int, tokens: int, expected_s: float, oldest: float | None, busy_slots: int
+    ) -> None:
+        """Show what waits and how many engine calls run.
+
+        Args:
+            model: label.
+            inputs: number of waiting inputs.
+            tokens: number of their tokens.
+            expected_s: how long the engine will take for them.
+            oldest: when the one that has waited longest came, on time.perf_counter's clock; None if none waits.
+            busy_slots: number of engine calls under way.
+        """
         self._queued_inputs.labels(model).set(inputs)
         self._queued_tokens.labels(model).set(tokens)
+        self._queue_seconds.labels(model).set(expected_s)
+        came = math.inf if oldest is None else time.time() - (time.perf_counter() - oldest)
+        self._oldest.labels(model).set(came)
         self._busy_slots.labels(model).set(busy_slots)
+
+    def slots(self, model: str, slots: int) -> None:
+        """Show how many engine calls may run at once."""
+        self._slots.labels(model).set(slots)
 
     def model_ready(self, model: str, ready: bool) -> None:
         """Show whether a model can answer."""
@@ -124,13 +182,37 @@ class Metrics:
 
     def render(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
-        return generate_latest(self.registry)
+        if self._folder is None:
+            return generate_latest(self.registry)
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry, str(self._folder))  # type: ignore[no-untyped-call]
+        return generate_latest(registry)
 
 
 class RequestOutcome:
-    """The status that a request ended with; 499 until one is set, as when its caller has gone."""
+    """How a request ended.
 
-    __slots__ = ("status",)
+    Attributes:
+        status: 499 until one is set, as when its caller has gone.
+        error: the code of the error it was answered with, or None.
+    """
+
+    __slots__ = ("error", "status")
 
     def __init__(self) -> None:
-        self.status = 499
+        self.status = _GONE
+        self.error: str | None = None
+
+
+def _outcomes() -> Iterator[tuple[str | None, int]]:
+    """Yield every error code with its status, and what has a status but no code."""
+    yield from ((None, 200), (None, _GONE))
+    classes = [GatewayError]
+    for each in classes:
+        classes += each.__subclasses__()
+        yield each.code or each.type, each.status
+
+
+def forget_process(pid: int, folder: Path) -> None:
+    """Take a dead worker's gauges out of the sums; what it counted stays."""
+    mark_process_dead(pid, str(folder))  # type: ignore[no-untyped-call]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from threading import Event
 
 from gateway.embedder import Embedder
 from gateway.errors import ModelNotFound
@@ -28,11 +29,20 @@ class Registry:
     Args:
         models: the served models, ids distinct.
         aliases: other names to ids.
+        stopping: set when the gateway begins to stop; None where nothing stops it.
     """
 
-    def __init__(self, models: Iterable[ServedModel], aliases: Mapping[str, str]) -> None:
+    def __init__(
+        self, models: Iterable[ServedModel], aliases: Mapping[str, str], stopping: Event | None = None
+    ) -> None:
+        self._stopping = stopping
         self._models = {model.id: model for model in models}
         self._names = {**{alias: self._models[id_] for alias, id_ in aliases.items()}, **self._models}
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether new requests should go to another gateway; those that come are answered all the same."""
+        return self._stopping is not None and self._stopping.is_set()
 
     def __iter__(self) -> Iterator[ServedModel]:
         """Iterate over the served models."""

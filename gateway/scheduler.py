@@ -16,8 +16,9 @@ import numpy as np
 
 from gateway.batch_queue import BatchQueue
 from gateway.batching import most_rows, pad
+from gateway.drain_rate import DrainRate
 from gateway.engine_cost import EngineCost
-from gateway.errors import EngineTimeout, EngineUnavailable
+from gateway.errors import EngineTimeout, EngineUnavailable, GatewayError
 from gateway.metrics import Metrics
 from gateway.pooling import pool
 from gateway.types import Batch, Encoding, Engine, Float32Array, Int32Array, OutputKind, Timings
@@ -25,7 +26,7 @@ from gateway.types import Batch, Encoding, Engine, Float32Array, Int32Array, Out
 _INLINE_POOLING_VALUES = 65_536
 """Token embeddings of up to this many values are pooled on the event loop: a thread would take longer."""
 
-_LEAST_TIMEOUT_S = 0.001
+_TOO_LATE = "The request's deadline passed before the engine had answered."
 _PATIENCE_CALLS = 4
 """For how many calls' time the entry whose turn it is may be passed over for batches that waste less."""
 
@@ -58,15 +59,18 @@ class _Entry:
 
 @dataclass(eq=False, slots=True)
 class _Call:
-    """One engine call under way."""
+    """One engine call under way; `left_others` if more was waiting than it could take."""
 
     entries: list[_Entry]
     padded_length: int
+    left_others: bool
     jobs: set[_Job] = field(init=False)
+    tokens: int = field(init=False)
     task: asyncio.Task[None] = field(init=False)
 
     def __post_init__(self) -> None:
         self.jobs = {entry.job for entry in self.entries}
+        self.tokens = sum(len(entry.input_ids) for entry in self.entries)
 
 
 class Scheduler:
@@ -99,9 +103,11 @@ class Scheduler:
         self._executor = executor
         self._metrics = metrics
         self._model = model
+        metrics.slots(model, slots)
         rows = [most_rows(length, spec.max_batch_size, max_batch_tokens) for length in spec.length_buckets]
         self._queue = BatchQueue[_Entry](spec.length_buckets, rows, max_delay_s)
         self._cost = EngineCost()
+        self._drain = DrainRate()
         self._calls: set[_Call] = set()
         self._dispatch_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
@@ -116,6 +122,12 @@ class Scheduler:
     def queued_tokens(self) -> int:
         """Tokens that wait for an engine slot."""
         return self._queue.tokens
+
+    @property
+    def expected_wait_s(self) -> float:
+        """How long the engine will take for what runs and waits, by its measured rate; 0 before it was measured."""
+        rate = self._drain.tokens_per_s
+        return (self._queue.tokens + sum(call.tokens for call in self._calls)) / rate if rate else 0.0
 
     async def run(self, encodings: Sequence[Encoding], deadline: float) -> tuple[Float32Array, Timings]:
         """Run the encodings through the engine.
@@ -142,23 +154,26 @@ class Scheduler:
             async with asyncio.timeout_at(deadline):
                 await job.done
         except TimeoutError:
-            raise EngineTimeout("The request's deadline passed before the engine had answered.") from None
+            raise EngineTimeout(_TOO_LATE) from None
         finally:
             if job.missing:
                 self._abandon(job)
         return job.embeddings, Timings(queue_s=job.queue_s, infer_s=job.infer_s, pool_s=job.pool_s)
 
-    async def close(self) -> None:
-        """Cancel all calls and fail all waiting jobs."""
-        self._closed = True
-        stopping = EngineUnavailable("The gateway is stopping.")
+    def drop(self, error: GatewayError) -> None:
+        """Fail all jobs with that error, and cancel all calls."""
         waiting = {entry.job for entry in self._queue.drain()}
         self._set_timer()
         for job in waiting.union(*(call.jobs for call in self._calls)):
-            _fail(job, stopping)
+            _fail(job, error)
+        for call in self._calls:
+            call.task.cancel()
+
+    async def close(self) -> None:
+        """Take no more, and drop what there is."""
+        self._closed = True
         tasks = [call.task for call in self._calls]
-        for task in tasks:
-            task.cancel()
+        self.drop(EngineUnavailable("The gateway is stopping."))
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _enqueue(self, job: _Job, encodings: Sequence[Encoding]) -> None:
@@ -210,7 +225,7 @@ class Scheduler:
             return None
         for entry in entries:
             entry.job.waiting -= 1
-        return _Call(entries, padded_length)
+        return _Call(entries, padded_length, left_others=self._queue.inputs > 0)
 
     def _set_timer(self) -> None:
         """Dispatch again when the first batch that is not full has waited long enough."""
@@ -230,19 +245,19 @@ class Scheduler:
                 _fail(job, error)
 
     async def _infer_and_pool(self, call: _Call) -> None:
+        jobs = call.jobs
+        remaining_s = max(job.deadline for job in jobs) - asyncio.get_running_loop().time()
+        if remaining_s <= 0:
+            raise EngineTimeout(_TOO_LATE)
         batch = pad([entry.input_ids for entry in call.entries], call.padded_length, self._spec.pad_id)
         self._metrics.batch(
-            self._model,
-            rows=len(call.entries),
-            real_tokens=sum(len(entry.input_ids) for entry in call.entries),
-            padded_tokens=batch.input_ids.size,
+            self._model, rows=len(call.entries), real_tokens=call.tokens, padded_tokens=batch.input_ids.size
         )
-        jobs = call.jobs
         started = time.perf_counter()
-        remaining_s = max(job.deadline for job in jobs) - asyncio.get_running_loop().time()
-        output = await self._engine.infer(batch, max(remaining_s, _LEAST_TIMEOUT_S))
+        output = await self._engine.infer(batch, remaining_s)
         inferred = time.perf_counter()
         self._cost.observe(batch.input_ids.size, inferred - started)
+        self._drain.completed(call.tokens, started, inferred, calls=len(self._calls), left_others=call.left_others)
         vectors = await self._pool(output, batch)
         pooled = time.perf_counter()
         for job in jobs:
@@ -271,7 +286,14 @@ class Scheduler:
 
     def _show_queue(self) -> None:
         busy = self._slots - self._free_slots
-        self._metrics.queue(self._model, inputs=self.queued_inputs, tokens=self.queued_tokens, busy_slots=busy)
+        self._metrics.queue(
+            self._model,
+            inputs=self.queued_inputs,
+            tokens=self.queued_tokens,
+            expected_s=self.expected_wait_s,
+            oldest=self._queue.oldest_arrival,
+            busy_slots=busy,
+        )
 
 
 def _scatter(entries: Iterable[_Entry], vectors: Float32Array) -> None:

@@ -1,37 +1,32 @@
 """Opens the served models, checks them, and closes them again. Called by app at start and stop."""
 
-import logging
+import asyncio
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from threading import Event
 
-import numpy as np
-
-from gateway.contract import SELF_CHECK_MIN_COSINE
 from gateway.embedder import Embedder, Limits
-from gateway.errors import GatewayError
+from gateway.engine_match import explained
 from gateway.metrics import Metrics
 from gateway.model_directory import ModelDirectory, find_models, read_model_directory
-from gateway.pooling import normalize
 from gateway.registry import Registry, ServedModel
 from gateway.scheduler import Scheduler
 from gateway.settings import Settings
 from gateway.token_ids import TokenIds
 from gateway.tokenizer import Tokenizer
 from gateway.triton import open_triton_engine
-from gateway.types import Truncate
-
-_log = logging.getLogger(__name__)
+from gateway.watch import ModelWatch
 
 _POOLING_THREADS = 2
-_SELF_CHECK_TIMEOUT_S = 60.0
 
 
 @asynccontextmanager
-async def open_registry(settings: Settings, metrics: Metrics) -> AsyncIterator[Registry]:
+async def open_registry(settings: Settings, metrics: Metrics, stopping: Event) -> AsyncIterator[Registry]:
     """Open every model that the settings name; on leaving the block, close them.
 
-    Local files are checked before Triton is waited for. A model that fails its self-check is served as not ready.
+    `stopping` is set from outside when the gateway begins to stop. Local files are checked before Triton is waited for.
+    A model that fails its self-check is served as not ready.
 
     Raises:
         StartupError: a model directory, Triton or the two together are not as they must be.
@@ -43,7 +38,7 @@ async def open_registry(settings: Settings, metrics: Metrics) -> AsyncIterator[R
         models = [
             await stack.enter_async_context(_open_model(directory, settings, metrics)) for directory in directories
         ]
-        yield Registry(models, settings.model_aliases)
+        yield Registry(models, settings.model_aliases, stopping)
 
 
 def served_names(settings: Settings) -> list[str]:
@@ -54,10 +49,11 @@ def served_names(settings: Settings) -> list[str]:
 @asynccontextmanager
 async def _open_model(directory: ModelDirectory, settings: Settings, metrics: Metrics) -> AsyncIterator[ServedModel]:
     async with AsyncExitStack() as stack:
-        engine = await open_triton_engine(settings.triton_url, directory.name, settings.startup_timeout_s)
+        async with explained(settings.triton_url, settings.model_repository / directory.name):
+            engine = await open_triton_engine(settings.triton_url, directory.name, settings.startup_timeout_s)
         stack.push_async_callback(engine.close)
         spec = engine.spec
-        tokenizer_threads = stack.enter_context(ThreadPoolExecutor(settings.tokenizer_threads, "tokenizer"))
+        tokenizer_threads = stack.enter_context(ThreadPoolExecutor(settings.tokenizer_threads + 1, "tokenizer"))
         pooling_threads = stack.enter_context(ThreadPoolExecutor(_POOLING_THREADS, "pooling"))
         tokenizer = Tokenizer(
             directory.tokenizer,
@@ -66,6 +62,7 @@ async def _open_model(directory: ModelDirectory, settings: Settings, metrics: Me
             max_input_chars=settings.max_input_chars,
             token_ids=TokenIds(settings.token_ids),
             executor=tokenizer_threads,
+            long_chunks=settings.tokenizer_threads,
         )
         scheduler = Scheduler(
             engine,
@@ -82,30 +79,17 @@ async def _open_model(directory: ModelDirectory, settings: Settings, metrics: Me
             engine=engine,
             tokenizer=tokenizer,
             scheduler=scheduler,
-            limits=Limits(settings.max_request_tokens, settings.max_queued_inputs, settings.max_queued_tokens),
+            limits=Limits(
+                settings.max_request_tokens,
+                settings.max_queued_inputs,
+                settings.max_queued_tokens,
+                settings.max_queue_s,
+            ),
             normalized=directory.name not in settings.unnormalized_models,
             metrics=metrics,
         )
-        embedder.unready_reason = await find_mismatch(embedder, directory)
-        metrics.model_ready(directory.name, embedder.unready_reason is None)
-        if embedder.unready_reason:
-            _log.error("model %s is not ready: %s", directory.name, embedder.unready_reason)
+        watch = ModelWatch(embedder, engine, directory, metrics)
+        await watch.check()
+        watching = asyncio.create_task(watch.run())
+        stack.callback(watching.cancel)
         yield ServedModel(directory.name, embedder, directory.created)
-
-
-async def find_mismatch(embedder: Embedder, directory: ModelDirectory) -> str | None:
-    """Embed the manifest's texts; return None if the vectors are the manifest's, else what is wrong."""
-    try:
-        result = await embedder.embed(directory.check_texts, timeout_s=_SELF_CHECK_TIMEOUT_S, truncate=Truncate.END)
-    except GatewayError as error:
-        return f"its self-check failed: {error}"
-    expected = directory.check_embeddings
-    if result.embeddings.shape != expected.shape:
-        return f"its vectors are {result.embeddings.shape}, its manifest's {expected.shape}"
-    cosine = float(np.einsum("nd,nd->n", normalize(result.embeddings), expected).min())
-    if cosine < SELF_CHECK_MIN_COSINE:
-        return (
-            f"its vectors differ from its manifest's (cosine {cosine:.4f}): engine, tokenizer or pooling are not those"
-            " it was built with"
-        )
-    return None

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, SecretStr
+from pydantic import BeforeValidator, Field, PositiveInt, SecretStr
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 
@@ -13,6 +13,8 @@ def _split(value: object) -> object:
 
 CommaSeparated = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+
 
 class Settings(BaseSettings):
     """How this gateway runs. Each field is the variable GATEWAY_<FIELD>; lists are comma-separated."""
@@ -21,11 +23,18 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8080, ge=0, le=65535, description="port to listen on")
+    workers: int = Field(1, ge=1, le=64, description="processes that serve; each has its own queue and slots")
+    drain_s: float = Field(
+        5.0,
+        ge=0,
+        le=3600,
+        description="how long SIGTERM leaves the port open while ready says 503, so that balancers notice, seconds",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least severe level logged")
     log_format: Literal["json", "text"] = Field("json", description="one JSON object a line, or text for a terminal")
 
     triton_url: str = Field("127.0.0.1:8001", description="Triton's gRPC endpoint, host:port")
-    startup_timeout_s: PositiveFloat = Field(300.0, description="longest wait for Triton at start, seconds")
+    startup_timeout_s: Seconds = Field(300.0, description="longest wait for Triton at start, seconds")
 
     model_repository: Path = Field(
         Path("triton_repo"), description="folder of the model directories, shared with Triton"
@@ -34,7 +43,7 @@ class Settings(BaseSettings):
     model_aliases: dict[str, str] = Field({}, description="other names of served models, a JSON object")
     unnormalized_models: CommaSeparated = Field((), description="models whose vectors are not scaled to unit length")
 
-    request_timeout_s: PositiveFloat = Field(30.0, description="deadline of one request over all its parts, seconds")
+    request_timeout_s: Seconds = Field(30.0, description="deadline of one request over all its parts, seconds")
     max_inputs: PositiveInt = Field(2048, description="most inputs of one request")
     max_request_tokens: PositiveInt = Field(300_000, description="most tokens of one request, over all inputs")
     max_input_chars: PositiveInt = Field(131_072, description="longest text that is tokenized, characters")
@@ -43,11 +52,17 @@ class Settings(BaseSettings):
     )
     max_queued_inputs: PositiveInt = Field(16_384, description="inputs that may wait, over all requests to a model")
     max_queued_tokens: PositiveInt = Field(2_000_000, description="tokens that may wait, over all requests to a model")
+    max_queue_s: Seconds = Field(5.0, description="longest expected wait for the engine; beyond it 429, seconds")
 
-    tokenizer_threads: PositiveInt = Field(2, description="threads that tokenize, for each model")
+    tokenizer_threads: PositiveInt = Field(
+        2, description="threads that tokenize long requests, for each model; one more is for short ones"
+    )
     max_batch_tokens: PositiveInt = Field(16_384, description="most tokens of one engine call, padding included")
-    max_batch_delay_ms: NonNegativeFloat = Field(
-        5.0, description="longest wait of a batch that is not full while the engine is busy, milliseconds"
+    max_batch_delay_ms: float = Field(
+        5.0,
+        ge=0,
+        le=60_000,
+        description="longest wait of a batch that is not full while the engine is busy, milliseconds",
     )
     slots_per_instance: PositiveInt = Field(1, description="engine calls under way for each engine instance")
 
@@ -63,7 +78,14 @@ class Settings(BaseSettings):
         None, description="file of further keys, one a line, read again when it changes; an empty file admits nobody"
     )
     max_body_bytes: PositiveInt = Field(32 * 1024 * 1024, description="longest request body, bytes")
-    body_timeout_s: PositiveFloat = Field(60.0, description="longest time a request body may take to arrive, seconds")
+    max_bodies_bytes: PositiveInt = Field(
+        256 * 1024 * 1024, description="all request bodies under way together, bytes; what comes on top gets 429"
+    )
+    body_timeout_s: Seconds = Field(60.0, description="longest time a request body may take to arrive, seconds")
+    send_timeout_s: Seconds = Field(
+        60.0, description="longest time a caller may take to read the next 256 KiB of an answer, seconds"
+    )
     cors_origins: CommaSeparated = Field(
         (), description="web origins whose pages may call; `*` for any, empty for none"
     )
+    status_page: bool = Field(True, description="show people a page at `/`")

@@ -141,7 +141,7 @@ class Engine(Protocol):
         """Run one batch; return float32 [B,S,H] or [B,H] as `spec.output_kind` says, possibly a read-only view.
 
         Raises:
-            EngineUnavailable: Triton cannot be reached, or the model is not ready.
+            EngineUnavailable: Triton cannot be reached, nor on another connection, or the model is not ready.
             EngineTimeout: no answer within `timeout_s` seconds.
             Overloaded: Triton's own queue is full.
             EngineRejected: Triton refused the batch.
@@ -150,11 +150,16 @@ class Engine(Protocol):
         ...
 
     async def check_ready(self, timeout_s: float) -> None:
-        """Return when Triton has the model ready.
+        """Return when Triton has the model ready, and it is still the one of `spec`.
 
         Raises:
-            EngineUnavailable: it has not, or did not say within `timeout_s` seconds; the message says which.
+            EngineUnavailable: it is not so; the message says which.
+            EngineSilent: Triton did not say within `timeout_s` seconds.
         """
+        ...
+
+    async def reconnect(self) -> None:
+        """Give all connections up, and with them the calls under way, and open new ones."""
         ...
 
     async def close(self) -> None:

@@ -67,6 +67,7 @@ class FakeEngine:
     most_running: int = 0
     cancelled: int = 0
     closed: bool = False
+    reconnects: int = 0
     not_ready: Exception | None = None
 
     async def infer(self, batch: Batch, timeout_s: float) -> Float32Array:
@@ -97,6 +98,9 @@ class FakeEngine:
     async def check_ready(self, timeout_s: float) -> None:
         if self.not_ready:
             raise self.not_ready
+
+    async def reconnect(self) -> None:
+        self.reconnects += 1
 
     async def close(self) -> None:
         self.closed = True

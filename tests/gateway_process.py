@@ -48,25 +48,26 @@ def free_port() -> int:
 
 
 def gateway_environment(**settings: object) -> dict[str, str]:
-    """Return the environment of a gateway with these settings and no others."""
+    """Return the environment of a gateway with these settings and no others, that stops without draining."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")}
+    settings = {"drain_s": 0, **settings}
     return environment | {f"GATEWAY_{name.upper()}": str(value) for name, value in settings.items()}
 
 
 @contextmanager
 def run_gateway(log: Path, **settings: object) -> Iterator[GatewayProcess]:
-    """Start a gateway on a free port, wait until it listens, and stop it in the end."""
-    port = free_port()
+    """Start a gateway, on a free port unless one is given, wait until it listens, and stop it in the end."""
+    settings = {"port": free_port(), **settings}
     with log.open("wb") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", "gateway"],
             cwd=ROOT,
-            env=gateway_environment(port=port, **settings),
+            env=gateway_environment(**settings),
             stdout=file,
             stderr=subprocess.STDOUT,
         )
     try:
-        gateway = GatewayProcess(f"http://127.0.0.1:{port}", process, log)
+        gateway = GatewayProcess(f"http://127.0.0.1:{settings['port']}", process, log)
         gateway.wait_until_listening()
         yield gateway
     finally:

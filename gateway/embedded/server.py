@@ -256,6 +256,8 @@ def server_environment(wheel: Wheel, workspace: Workspace) -> dict[str, str]:
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]),
         "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
         "CUDA_VISIBLE_DEVICES": "",
+        # The wheel's ONNX Runtime starts a telemetry client unless told not to (observed, 1.32).
+        "ORT_DISABLE_TELEMETRY": "1",
     }
 
 

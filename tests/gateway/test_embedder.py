@@ -24,7 +24,7 @@ from gateway.tokenizer import Tokenizer
 from gateway.types import Encoding, Inputs, Truncate
 from tests.fakes import FakeEngine, encoding, expected_rows, make_spec
 
-LIMITS = Limits(max_request_tokens=1000, max_queued_inputs=100, max_queued_tokens=500)
+LIMITS = Limits(max_request_tokens=1000, max_queued_inputs=100, max_queued_tokens=500, max_queue_s=5)
 
 
 class WordLengths:
@@ -153,6 +153,24 @@ async def test_what_would_wait_too_long_is_refused_as_a_whole(setup: Setup, limi
     assert len((await first).embeddings) == 24
 
 
+async def test_the_expected_wait_is_bounded_and_told(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    setup.engine.gate = asyncio.Event()
+    embedder = setup.embedder()
+    first = asyncio.create_task(embedder.embed(["a a"] * 12, timeout_s=5))  # 8 run, 4 wait: 24 tokens
+    await asyncio.sleep(0.05)
+    for tokens_per_s, retry_after_s in ((4.0, 6), (0.1, 60), (1e9, None)):
+        monkeypatch.setattr(setup.scheduler._drain, "tokens_per_s", tokens_per_s)
+        if retry_after_s is None:
+            break
+        with pytest.raises(Overloaded) as caught:
+            await embedder.embed(["a"], timeout_s=5)
+        assert caught.value.retry_after_s == retry_after_s
+    fits = asyncio.create_task(embedder.embed(["a"], timeout_s=5))
+    await asyncio.sleep(0)
+    setup.engine.gate.set()
+    await asyncio.gather(first, fits)
+
+
 async def test_a_large_request_is_taken_while_nothing_waits(setup: Setup) -> None:
     embedder = setup.embedder(limits=replace(LIMITS, max_queued_inputs=1, max_queued_tokens=1))
     assert len((await embedder.embed(["a a"] * 50, timeout_s=5)).embeddings) == 50
@@ -170,11 +188,35 @@ async def test_nan_and_infinity_name_the_input_and_are_counted(
     assert setup.counter("bad_outputs_total") == 1
 
 
-async def test_a_wrong_tensor_is_counted(setup: Setup) -> None:
+async def test_a_wrong_tensor_is_counted_and_ends_all_that_is_under_way(setup: Setup) -> None:
+    embedder = setup.embedder()
+    setup.engine.delay_s = 0.05
     setup.engine.error = EngineBadOutput("The engine's answer has no output tensor.")
+    first = asyncio.create_task(embedder.embed(["a"], timeout_s=5))
+    await asyncio.sleep(0.02)
+    others = [asyncio.create_task(embedder.embed(["a"] * 20, timeout_s=5)) for _ in range(3)]
     with pytest.raises(EngineBadOutput):
-        await setup.embedder().embed(["a"], timeout_s=5)
+        await first
+    for other in others:
+        with pytest.raises(EngineUnavailable):
+            await other
     assert setup.counter("bad_outputs_total") == 1
+    assert setup.scheduler.queued_inputs == 0
+    setup.engine.error = None
+    with pytest.raises(EngineUnavailable, match="not ready"):
+        await embedder.embed(["a"], timeout_s=5)
+
+
+async def test_the_self_check_runs_while_not_ready(setup: Setup) -> None:
+    embedder = setup.embedder()
+    embedder.give_up("Triton does not answer.")
+    texts = ["a bb", "ccc"]
+    expected = unit(expected_rows([encoding(1, 2), encoding(3)]))
+    assert await embedder.find_mismatch(texts, expected) is None
+    assert "differ" in str(await embedder.find_mismatch(texts, expected[::-1]))
+    assert "are (2, 8)" in str(await embedder.find_mismatch(texts, expected[:, :4]))
+    setup.engine.error = EngineUnavailable("Triton cannot be reached.")
+    assert "failed: Triton cannot be reached" in str(await embedder.find_mismatch(texts, expected))
 
 
 async def test_one_deadline_for_all_stages(setup: Setup) -> None:

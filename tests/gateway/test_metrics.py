@@ -1,3 +1,6 @@
+import math
+import time
+
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -17,8 +20,11 @@ def test_every_series_of_a_model_is_there_at_zero() -> None:
     families = {family.name: family for family in text_string_to_metric_families(text) if family.samples}
     labelled = [family for family in families.values() if "model" in family.samples[0].labels]
     counted = [family for family in labelled if not family.name.endswith("_created")]
-    assert len(counted) == 11
-    assert not any(sample.value for family in counted for sample in family.samples)
+    assert len(counted) == 14
+    assert families.pop("gateway_queue_oldest_timestamp_seconds").samples[0].value == math.inf
+    assert not any(sample.value for family in counted if family.name in families for sample in family.samples)
+    assert {sample.labels["status"] for sample in families["gateway_requests"].samples} > {"200", "429", "499", "503"}
+    assert "overloaded" in {sample.labels["code"] for sample in families["gateway_request_errors"].samples}
     assert families["gateway_build_info"].samples[0].value == 1
 
 
@@ -67,3 +73,27 @@ def test_two_apps_share_nothing() -> None:
     first.cancelled("m")
     assert value(first, "cancelled_requests_total", model="m") == 1
     assert value(second, "cancelled_requests_total", model="m") == 0
+
+
+def test_errors_by_code() -> None:
+    metrics = Metrics()
+    with metrics.request("/v1/embeddings") as outcome:
+        outcome.status, outcome.error = 429, "overloaded"
+    assert value(metrics, "request_errors_total", code="overloaded") == 1
+    assert value(metrics, "request_errors_total", code="internal_error") == 0
+
+
+def test_what_waits() -> None:
+    metrics = Metrics(["m"])
+    metrics.queue("m", inputs=3, tokens=30, expected_s=0.5, oldest=time.perf_counter() - 2, busy_slots=1)
+    age_s = time.time() - (value(metrics, "queue_oldest_timestamp_seconds", model="m") or 0)
+    assert age_s == pytest.approx(2, abs=0.5)
+    assert value(metrics, "queue_expected_seconds", model="m") == 0.5
+    metrics.queue("m", inputs=0, tokens=0, expected_s=0, oldest=None, busy_slots=0)
+    assert value(metrics, "queue_oldest_timestamp_seconds", model="m") == math.inf
+
+
+def test_how_much_may_run() -> None:
+    metrics = Metrics(["m"])
+    metrics.slots("m", 4)
+    assert value(metrics, "slots", model="m") == 4
