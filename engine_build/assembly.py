@@ -1,4 +1,4 @@
-"""Fills a model directory: export, tokenizer, configuration, verification, manifest; this order stands only here.
+"""Fills the model directory of the embedded target: export, tokenizer, configuration, verification, manifest.
 
 Called by build, with a directory that nobody sees yet.
 """
@@ -12,7 +12,7 @@ from engine_build.manifest import write_manifest
 from engine_build.model_config import config_text
 from engine_build.model_folder import ModelFolder
 from engine_build.onnx_encoder import OnnxEncoder
-from engine_build.recipe import Recipe, Target
+from engine_build.recipe import Recipe
 from engine_build.reference import ReferenceKind
 from engine_build.self_check import self_check
 from engine_build.tokenizer import write_tokenizer
@@ -28,19 +28,18 @@ TEMPLATE = Path(__file__).parent / "templates" / "model.py"
 def assemble(
     folder: ModelFolder, recipe: Recipe, source: dict[str, Any], reference: ReferenceKind, directory: Path
 ) -> None:
-    """Write every file of the model; for TensorRT all but the plan, and no version directory, so it cannot be loaded.
+    """Write every file of the model.
 
     Raises:
         EngineBuildError: whatever went wrong; the directory is then half-filled.
     """
-    onnx_path = onnx_file(directory, recipe.target)
-    onnx_path.parent.mkdir(exist_ok=True)
-    export_onnx(folder, onnx_path)
+    onnx_path = directory / VERSION_FOLDER / ONNX_FILE
+    onnx_path.parent.mkdir()
+    export_onnx(folder, onnx_path, recipe.graph)
     tokenizer = write_tokenizer(folder, directory / TOKENIZER_FILE)
     (directory / CONFIG_FILE).write_text(config_text(recipe), encoding="utf-8")
-    if recipe.target is Target.EMBEDDED:
-        shutil.copyfile(TEMPLATE, onnx_path.parent / TEMPLATE.name)
-    verification = verify(folder, onnx_path, tokenizer, reference)
+    shutil.copyfile(TEMPLATE, onnx_path.parent / TEMPLATE.name)
+    verification = verify(folder, onnx_path, tokenizer, reference, recipe.pooling)
     write_manifest(
         directory,
         source=source,
@@ -48,8 +47,3 @@ def assemble(
         verified=verification.as_json(),
         self_check=self_check(OnnxEncoder(onnx_path), tokenizer, recipe),
     )
-
-
-def onnx_file(directory: Path, target: Target) -> Path:
-    """The ONNX file of a model directory."""
-    return directory / VERSION_FOLDER / ONNX_FILE if target is Target.EMBEDDED else directory / ONNX_FILE

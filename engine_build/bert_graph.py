@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from engine_build.architecture import BertArchitecture
 from engine_build.errors import ModelFolderError
-from engine_build.graph import GraphWriter
+from engine_build.graph import FLOAT_TYPES, GraphWriter
+from engine_build.precision import FloatType, Precision
 from engine_build.weights import WORD_EMBEDDINGS, Weights
 from gateway.contract import ATTENTION_MASK, INPUT_IDS, LAST_HIDDEN_STATE
 
@@ -24,41 +25,51 @@ MASKED_SCORE = -10_000.0
 """Added to the attention score of padding: exp() of it is 0 in FP32 and FP16, and it fits into both."""
 
 
-def write_bert_graph(architecture: BertArchitecture, weights: Weights) -> onnx.ModelProto:
-    """The whole encoder: INT32 input_ids and attention_mask [B,S] to FP32 last_hidden_state [B,S,H].
+def write_bert_graph(
+    architecture: BertArchitecture,
+    weights: Weights,
+    precision: Precision = Precision.FP32,
+    output: FloatType = FloatType.FP32,
+) -> onnx.ModelProto:
+    """The whole encoder: INT32 input_ids and attention_mask [B,S] to last_hidden_state [B,S,H] of type `output`.
 
     Raises:
         ModelFolderError: a tensor is missing or has another shape than config.json says.
-        ExportError: the file would be larger than protobuf allows.
+        ExportError: the file would be larger than protobuf allows, or a weight too large for the precision.
     """
-    writer = _BertWriter(architecture, weights)
+    writer = _BertWriter(architecture, weights, precision)
     mask = writer.mask()
     hidden = writer.embeddings()
     for layer in range(architecture.layers):
         hidden = writer.attention(layer, hidden, mask)
         hidden = writer.feed_forward(layer, hidden)
-    writer.graph.node("Identity", hidden, name=LAST_HIDDEN_STATE)
-    return writer.graph.finish(architecture.hidden_size)
+    if precision.stream is output:
+        writer.graph.node("Identity", hidden, name=LAST_HIDDEN_STATE)
+    else:
+        writer.graph.cast(hidden, output, name=LAST_HIDDEN_STATE)
+    return writer.graph.finish(architecture.hidden_size, output)
 
 
 class _BertWriter:
     """One method a part of the encoder; values are named after it, as in `layer.0/attention/query`."""
 
-    def __init__(self, architecture: BertArchitecture, weights: Weights) -> None:
+    def __init__(self, architecture: BertArchitecture, weights: Weights, precision: Precision) -> None:
         self.graph = GraphWriter()
         self._architecture = architecture
         self._weights = weights
+        self._matrix = precision.matrix
+        self._stream = precision.stream
 
     def mask(self) -> str:
-        """What is added to attention scores: FP32 [B,1,1,S], 0 for tokens and MASKED_SCORE for padding.
+        """What is added to attention scores: [B,1,1,S] of the stream's type, 0 for tokens and MASKED_SCORE for padding.
 
         The stack and minimum of two equal halves change no value. They keep TensorRT 8.6 from fusing the arithmetic
         into the first softmax, which then falls to a slow kernel.
         """
-        graph = self.graph
-        tokens = graph.node("Cast", ATTENTION_MASK, name="mask/tokens", to=onnx.TensorProto.FLOAT)
-        padding = graph.node("Sub", graph.scalar(1.0), tokens, name="mask/padding")
-        scores = graph.node("Mul", padding, graph.scalar(MASKED_SCORE), name="mask/scores")
+        graph, stream = self.graph, self._stream
+        tokens = graph.node("Cast", ATTENTION_MASK, name="mask/tokens", to=FLOAT_TYPES[stream])
+        padding = graph.node("Sub", graph.scalar(1.0, stream), tokens, name="mask/padding")
+        scores = graph.node("Mul", padding, graph.scalar(MASKED_SCORE, stream), name="mask/scores")
         column = graph.node("Unsqueeze", scores, graph.ints(2), name="mask/column")
         stacked = graph.node("Concat", column, column, name="mask/stacked", axis=2)
         minimum = graph.node("ReduceMin", stacked, name="mask/minimum", axes=[2], keepdims=0)
@@ -72,10 +83,11 @@ class _BertWriter:
         """
         graph = self.graph
         table = self._weight(WORD_EMBEDDINGS, None, self._architecture.hidden_size)
-        words = graph.node("Gather", graph.constant("embeddings/words", table), INPUT_IDS, name="embeddings/word")
+        table_name = graph.floats("embeddings/words", table, self._stream)
+        words = graph.node("Gather", table_name, INPUT_IDS, name="embeddings/word")
         shape = graph.node("Shape", INPUT_IDS, name="embeddings/shape")
         length = graph.node("Gather", shape, graph.ints(1), name="embeddings/length")
-        positions = graph.constant("embeddings/positions", self._position_table())
+        positions = graph.floats("embeddings/positions", self._position_table(), self._stream)
         used = graph.node("Slice", positions, graph.ints(0), length, graph.ints(0), name="embeddings/position")
         total = graph.node("Add", words, used, name="embeddings/sum")
         return self._layer_norm(total, "embeddings.LayerNorm", "embeddings/norm")
@@ -83,26 +95,29 @@ class _BertWriter:
     def attention(self, layer: int, hidden: str, mask: str) -> str:
         """Self-attention with its residual and norm: [B,S,H] to [B,S,H]."""
         graph, name, stored = self.graph, f"layer.{layer}/attention", f"encoder.layer.{layer}.attention"
-        scale = self._architecture.head_size**-0.5
-        query = self._heads(f"{stored}.self.query", hidden, f"{name}/query", [0, 2, 1, 3], scale)
-        key = self._heads(f"{stored}.self.key", hidden, f"{name}/key", [0, 2, 3, 1])
-        value = self._heads(f"{stored}.self.value", hidden, f"{name}/value", [0, 2, 1, 3])
-        scores = graph.node("MatMul", query, key, name=f"{name}/scores")
+        scale, narrow = self._architecture.head_size**-0.5, self._narrow(hidden, f"{name}/input")
+        query = self._heads(f"{stored}.self.query", narrow, f"{name}/query", [0, 2, 1, 3], scale)
+        key = self._heads(f"{stored}.self.key", narrow, f"{name}/key", [0, 2, 3, 1])
+        value = self._heads(f"{stored}.self.value", narrow, f"{name}/value", [0, 2, 1, 3])
+        scores = self._wide(graph.node("MatMul", query, key, name=f"{name}/scores"))
         masked = graph.node("Add", scores, mask, name=f"{name}/masked")
         probabilities = graph.node("Softmax", masked, name=f"{name}/probabilities", axis=-1)
-        context = graph.node("MatMul", probabilities, value, name=f"{name}/context")
+        shares = self._narrow(probabilities, f"{name}/shares")
+        context = graph.node("MatMul", shares, value, name=f"{name}/context")
         rows = graph.node("Transpose", context, name=f"{name}/rows", perm=[0, 2, 1, 3])
         merged = graph.node("Reshape", rows, graph.ints(0, 0, self._architecture.hidden_size), name=f"{name}/merged")
-        output = self._linear(f"{stored}.output.dense", merged, f"{name}/output")
+        output = self._wide(self._linear(f"{stored}.output.dense", merged, f"{name}/output"))
         total = graph.node("Add", output, hidden, name=f"{name}/sum")
         return self._layer_norm(total, f"{stored}.output.LayerNorm", f"{name}/norm")
 
     def feed_forward(self, layer: int, hidden: str) -> str:
         """Two linear maps around the activation, with residual and norm: [B,S,H] to [B,S,H]."""
         name, stored = f"layer.{layer}/feed_forward", f"encoder.layer.{layer}"
-        wide = self._linear(f"{stored}.intermediate.dense", hidden, f"{name}/wide")
-        active = self._activation(wide, f"{name}/active")
-        output = self._linear(f"{stored}.output.dense", active, f"{name}/output")
+        narrow = self._narrow(hidden, f"{name}/input")
+        active = self._activation(
+            self._linear(f"{stored}.intermediate.dense", narrow, f"{name}/wide"), f"{name}/active"
+        )
+        output = self._wide(self._linear(f"{stored}.output.dense", active, f"{name}/output"))
         total = self.graph.node("Add", output, hidden, name=f"{name}/sum")
         return self._layer_norm(total, f"{stored}.output.LayerNorm", f"{name}/norm")
 
@@ -116,14 +131,23 @@ class _BertWriter:
     def _linear(self, stored: str, value: str, name: str, scale: float = 1.0) -> str:
         kernel = self._weight(f"{stored}.weight", None, None)
         bias = self._weight(f"{stored}.bias", kernel.shape[0])
-        product = self.graph.node(
-            "MatMul", value, self.graph.constant(f"{name}/weight", kernel.T * np.float32(scale)), name=f"{name}/product"
-        )
-        return self.graph.node("Add", product, self.graph.constant(f"{name}/bias", bias * np.float32(scale)), name=name)
+        weight_name = self.graph.floats(f"{name}/weight", kernel.T * np.float32(scale), self._matrix)
+        bias_name = self.graph.floats(f"{name}/bias", bias * np.float32(scale), self._matrix)
+        product = self.graph.node("MatMul", value, weight_name, name=f"{name}/product")
+        return self.graph.node("Add", product, bias_name, name=name)
+
+    def _narrow(self, value: str, name: str) -> str:
+        """To the matrices' type, where the stream has another."""
+        return value if self._matrix is self._stream else self.graph.cast(value, self._matrix, name=f"{name}/narrow")
+
+    def _wide(self, value: str) -> str:
+        """To the stream's type, where the matrices have another."""
+        return value if self._matrix is self._stream else self.graph.cast(value, self._stream, name=f"{value}/wide")
 
     def _layer_norm(self, value: str, stored: str, name: str) -> str:
-        weight = self.graph.constant(f"{name}/weight", self._weight(f"{stored}.weight", self._architecture.hidden_size))
-        bias = self.graph.constant(f"{name}/bias", self._weight(f"{stored}.bias", self._architecture.hidden_size))
+        size = self._architecture.hidden_size
+        weight = self.graph.floats(f"{name}/weight", self._weight(f"{stored}.weight", size), self._stream)
+        bias = self.graph.floats(f"{name}/bias", self._weight(f"{stored}.bias", size), self._stream)
         epsilon = self._architecture.layer_norm_epsilon
         return self.graph.node("LayerNormalization", value, weight, bias, name=name, axis=-1, epsilon=epsilon)
 
@@ -131,22 +155,25 @@ class _BertWriter:
         if self._architecture.activation == "relu":
             return self.graph.node("Relu", value, name=name)
         inner = self._erf(value, name) if self._architecture.activation == "gelu" else self._tanh(value, name)
-        gate = self.graph.node("Add", inner, self.graph.scalar(1.0), name=f"{name}/gate")
+        gate = self.graph.node("Add", inner, self._scalar(1.0), name=f"{name}/gate")
         gated = self.graph.node("Mul", value, gate, name=f"{name}/gated")
-        return self.graph.node("Mul", gated, self.graph.scalar(0.5), name=name)
+        return self.graph.node("Mul", gated, self._scalar(0.5), name=name)
 
     def _erf(self, value: str, name: str) -> str:
-        scaled = self.graph.node("Div", value, self.graph.scalar(math.sqrt(2.0)), name=f"{name}/scaled")
+        scaled = self.graph.node("Div", value, self._scalar(math.sqrt(2.0)), name=f"{name}/scaled")
         return self.graph.node("Erf", scaled, name=f"{name}/erf")
 
     def _tanh(self, value: str, name: str) -> str:
         graph = self.graph
         square = graph.node("Mul", value, value, name=f"{name}/square")
         cube = graph.node("Mul", square, value, name=f"{name}/cube")
-        bend = graph.node("Mul", cube, graph.scalar(0.044715), name=f"{name}/bend")
+        bend = graph.node("Mul", cube, self._scalar(0.044715), name=f"{name}/bend")
         total = graph.node("Add", value, bend, name=f"{name}/sum")
-        scaled = graph.node("Mul", total, graph.scalar(math.sqrt(2.0 / math.pi)), name=f"{name}/scaled")
+        scaled = graph.node("Mul", total, self._scalar(math.sqrt(2.0 / math.pi)), name=f"{name}/scaled")
         return graph.node("Tanh", scaled, name=f"{name}/tanh")
+
+    def _scalar(self, value: float) -> str:
+        return self.graph.scalar(value, self._matrix)
 
     def _position_table(self) -> NDArray[np.float32]:
         positions = self._weight("embeddings.position_embeddings.weight", None, self._architecture.hidden_size)

@@ -6,7 +6,9 @@ EngineBuildError
 ├── OptionError            an option of the command line contradicts the model
 ├── MissingExtraError      an optional dependency is needed and not installed
 ├── ExportError            the ONNX graph could not be made
-├── VerificationError      the exported model differs from the reference
+├── VerificationError      the exported model or the plan differs from the reference
+├── EngineError            the TensorRT plan could not be built or run
+├── ForeignEngineError     a plan was built for another TensorRT, GPU or model than the one found
 └── RepositoryError        the result could not be put in its place
 """
 
@@ -36,8 +38,16 @@ class ExportError(EngineBuildError):
 
 
 class VerificationError(EngineBuildError):
-    """The exported model differs from the reference."""
+    """The exported model or the plan differs from the reference."""
 
 
 class RepositoryError(EngineBuildError):
     """The result could not be put in its place."""
+
+
+class EngineError(EngineBuildError):
+    """The TensorRT plan could not be built or run."""
+
+
+class ForeignEngineError(EngineBuildError):
+    """A plan was built for another TensorRT, GPU or model than the one found."""

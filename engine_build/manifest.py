@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from engine_build.architecture import bert_architecture
+from engine_build.file_hash import sha256
+from engine_build.json_file import read_json_dict
 from engine_build.model_folder import ModelFolder
 from engine_build.recipe import Recipe
 from gateway.contract import FORMAT_VERSION, MANIFEST_FILE
@@ -19,12 +21,6 @@ from gateway.contract import FORMAT_VERSION, MANIFEST_FILE
 TOOLS = ("embedding-gateway", "numpy", "onnx", "onnxruntime", "protobuf", "safetensors", "tokenizers", "tritonclient")
 TORCH_TOOLS = ("torch", "transformers")
 """Named only where they made the graph, so that installing them later makes nothing stale."""
-
-
-def sha256(path: Path) -> str:
-    """Hex digest of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def describe_source(folder: ModelFolder) -> dict[str, Any]:
@@ -38,12 +34,26 @@ def describe_source(folder: ModelFolder) -> dict[str, Any]:
     }
 
 
-def fingerprint(source: dict[str, Any], recipe: Recipe) -> str:
-    """One digest of all that decides the result."""
+def fingerprint(source: dict[str, Any], recipe: Recipe, built_for: dict[str, Any] | None = None) -> str:
+    """One digest of all that decides the result; `built_for` is the TensorRT and the GPU, where there are such."""
     package = Path(__file__).parent
     code = {str(file.relative_to(package)): sha256(file) for file in sorted(package.rglob("*.py"))}
-    content = json.dumps([FORMAT_VERSION, source, recipe.as_json(), code], sort_keys=True)
+    content = json.dumps([FORMAT_VERSION, source, recipe.as_json(), built_for, code], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()
+
+
+def built_for(engine: dict[str, Any]) -> dict[str, Any]:
+    """What a plan is bound to, out of the manifest's `engine` or what was found of a machine."""
+    return {key: engine[key] for key in ("tensorrt", "gpu", "compute_capability")}
+
+
+def read_manifest(directory: Path) -> dict[str, Any]:
+    """Parse a model directory's manifest.
+
+    Raises:
+        ModelFolderError: it is missing, or not JSON.
+    """
+    return read_json_dict(directory / MANIFEST_FILE)
 
 
 def write_manifest(
@@ -53,20 +63,23 @@ def write_manifest(
     recipe: Recipe,
     verified: dict[str, Any],
     self_check: dict[str, Any],
+    engine: dict[str, Any] | None = None,
 ) -> None:
-    """Describe the finished files of a model directory."""
+    """Describe the finished files of a model directory; `engine` says what a plan was built for and from."""
     files = sorted(file for file in directory.rglob("*") if file.is_file() and file.name != MANIFEST_FILE)
     content = {
         "format": FORMAT_VERSION,
         "name": recipe.name,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "fingerprint": fingerprint(source, recipe),
+        "fingerprint": fingerprint(source, recipe, engine and built_for(engine)),
         "files": {str(file.relative_to(directory)): sha256(file) for file in files},
         "source": source,
         "recipe": recipe.as_json(),
         "verified": verified,
         "self_check": self_check,
     }
+    if engine is not None:
+        content["engine"] = engine
     text = json.dumps(content, ensure_ascii=False, indent=2)
     (directory / MANIFEST_FILE).write_text(text + "\n", encoding="utf-8")
 

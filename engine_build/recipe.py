@@ -3,14 +3,23 @@
 The recipe is what config.pbtxt says and what the cache compares; the files of the folder decide the rest.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from engine_build.engine_recipe import (
+    DEFAULT_WORKSPACE_MIB,
+    EngineRecipe,
+    Profile,
+    check_profiles,
+    default_profile,
+)
 from engine_build.errors import OptionError, UnsupportedModelError
 from engine_build.model_folder import ModelFolder
+from engine_build.precision import PLAIN, FloatType, GraphForm, Precision
 from engine_build.prompts import with_document_words
 from engine_build.sequence_limit import check_length_buckets, length_buckets
 from gateway.contract import Pooling
@@ -45,6 +54,21 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
+class Instances:
+    """Copies of the model that run at the same time.
+
+    Attributes:
+        count: on each GPU, or on the CPU.
+        gpus: their numbers; empty for every GPU that Triton sees.
+        busy_wait_events: poll for the end of a run: quicker answers for a core at full load.
+    """
+
+    count: int = 2
+    gpus: tuple[int, ...] = ()
+    busy_wait_events: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """What the command line may decide; None leaves it to the folder or to the target's default."""
 
@@ -55,6 +79,14 @@ class Options:
     length_buckets: tuple[int, ...] | None = None
     pooling: Pooling | None = None
     prompts: Mapping[str, str] = field(default_factory=dict)
+    pool_in_engine: bool = False
+    precision: Precision | None = None
+    output: FloatType = FloatType.FP32
+    profiles: tuple[Profile, ...] = ()
+    workspace_mib: int = DEFAULT_WORKSPACE_MIB
+    builder_level: int | None = None
+    instances: Instances = Instances()
+    queue: Queue = Queue()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +105,8 @@ class Recipe:
         length_buckets: ascending padded lengths, ending at max_sequence_length.
         prompts: input type to prompt.
         max_batch_size: most rows of one call.
+        graph: how the graph is written.
+        engine: how TensorRT builds it; None for another target.
         instances: copies of the model that run at the same time.
         queue: Triton's queue.
     """
@@ -88,12 +122,15 @@ class Recipe:
     length_buckets: tuple[int, ...]
     prompts: Mapping[str, str]
     max_batch_size: int
-    instances: int = 2
+    graph: GraphForm = PLAIN
+    engine: EngineRecipe | None = None
+    instances: Instances = Instances()
     queue: Queue = Queue()
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, as the manifest stores them."""
-        return asdict(self) | {"length_buckets": list(self.length_buckets)}
+        content: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return content
 
 
 def plan(folder: ModelFolder, options: Options) -> Recipe:
@@ -110,11 +147,12 @@ def plan(folder: ModelFolder, options: Options) -> Recipe:
     buckets = length_buckets(limit)
     if options.length_buckets is not None:
         buckets = check_length_buckets(options.length_buckets, limit)
-    max_batch_size = options.max_batch_size or DEFAULT_MAX_BATCH_SIZES[options.target]
+    max_batch_size = options.max_batch_size or _profile_rows(options) or DEFAULT_MAX_BATCH_SIZES[options.target]
+    pooling = options.pooling or folder.pipeline.pooling
     return Recipe(
         name=model_name(folder, options.name),
         target=options.target,
-        pooling=options.pooling or folder.pipeline.pooling,
+        pooling=pooling,
         normalize=folder.pipeline.normalize,
         hidden_size=folder.hidden_size,
         vocab_size=folder.vocab_size,
@@ -123,6 +161,10 @@ def plan(folder: ModelFolder, options: Options) -> Recipe:
         length_buckets=buckets,
         prompts=prompts,
         max_batch_size=max_batch_size,
+        graph=_graph(options, pooling),
+        engine=_engine(options, max_batch_size, limit),
+        instances=options.instances,
+        queue=options.queue,
     )
 
 
@@ -136,6 +178,30 @@ def model_name(folder: ModelFolder, name: str | None) -> str:
     if not LEGAL_NAME.fullmatch(chosen):
         raise OptionError(f"{chosen!r} is no model name (letters, digits, then also '.', '_' and '-'); see --name")
     return chosen
+
+
+def _graph(options: Options, pooling: Pooling) -> GraphForm:
+    default = Precision.FP16 if options.target is Target.TENSORRT else Precision.FP32
+    precision = options.precision or default
+    if options.target is Target.EMBEDDED and precision is not Precision.FP32:
+        raise OptionError(f"--precision {precision} is for --target tensorrt; on CPUs it would be slower than fp32")
+    if options.output is FloatType.BF16:
+        raise OptionError("outputs are fp32 or fp16")
+    return GraphForm(precision, options.output, pooling if options.pool_in_engine else None)
+
+
+def _engine(options: Options, max_batch_size: int, limit: int) -> EngineRecipe | None:
+    if options.target is not Target.TENSORRT:
+        if options.profiles:
+            raise OptionError("--profile is for --target tensorrt")
+        return None
+    profiles = options.profiles or (default_profile(max_batch_size, limit),)
+    check_profiles(profiles, max_batch_size, limit)
+    return EngineRecipe(profiles, options.workspace_mib, options.builder_level)
+
+
+def _profile_rows(options: Options) -> int | None:
+    return max((profile.maximum[0] for profile in options.profiles), default=None)
 
 
 def _max_sequence_length(folder: ModelFolder, asked: int | None) -> int:

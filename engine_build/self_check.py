@@ -6,8 +6,8 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from engine_build.onnx_encoder import OnnxEncoder
-from engine_build.pooling import sentence_embedding
 from engine_build.recipe import Recipe
+from engine_build.vectors import sentence_vectors
 from gateway.contract import SELF_CHECK_TEXTS
 
 DECIMALS = 7
@@ -20,8 +20,8 @@ def self_check(encoder: OnnxEncoder, tokenizer: Tokenizer, recipe: Recipe) -> di
     embeddings = []
     for text in SELF_CHECK_TEXTS:
         input_ids = np.array([tokenizer.encode(text).ids], np.int32)
-        hidden = encoder.token_embeddings(input_ids, np.ones_like(input_ids))[0]
-        embedding = sentence_embedding(hidden, recipe.pooling)
+        mask = np.ones_like(input_ids)
+        embedding = sentence_vectors(encoder.run(input_ids, mask), mask, recipe.pooling)[0]
         embeddings.append([round(float(value), DECIMALS) for value in embedding])
     tokenizer.no_truncation()
     return {"texts": list(SELF_CHECK_TEXTS), "embeddings": embeddings}

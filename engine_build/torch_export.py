@@ -12,6 +12,7 @@ import torch
 
 from engine_build.errors import ExportError
 from engine_build.graph import IR_VERSION, OPSET, check_weights_size
+from engine_build.precision import FloatType, Precision
 from engine_build.torch_encoder import TorchEncoder
 from gateway.contract import ATTENTION_MASK, INPUT_IDS, LAST_HIDDEN_STATE
 
@@ -19,19 +20,45 @@ EXAMPLE_SHAPE = (2, 9)
 """Rows and length of the traced example; verify runs others, so a shape baked into the graph shows."""
 
 
-def export_torch_graph(encoder: TorchEncoder, vocab_size: int) -> onnx.ModelProto:
-    """Trace the encoder: INT32 input_ids and attention_mask [B,S] to FP32 last_hidden_state [B,S,H].
+TORCH_TYPES = {FloatType.FP32: torch.float32, FloatType.FP16: torch.float16, FloatType.BF16: torch.bfloat16}
+
+
+class _OutputType(torch.nn.Module):
+    """Gives an encoder's token embeddings in another type."""
+
+    def __init__(self, encoder: torch.nn.Module, output: torch.dtype) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.output = output
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """Token embeddings [B,S,H]."""
+        hidden: torch.Tensor = self.encoder(input_ids, attention_mask)
+        return hidden.to(self.output)
+
+
+def export_torch_graph(
+    encoder: TorchEncoder,
+    vocab_size: int,
+    precision: Precision = Precision.FP32,
+    output: FloatType = FloatType.FP32,
+) -> onnx.ModelProto:
+    """Trace the encoder: INT32 input_ids and attention_mask [B,S] to last_hidden_state [B,S,H] of type `output`.
 
     Raises:
-        ExportError: torch could not trace it, or the file would be larger than protobuf allows.
+        ExportError: torch could not trace it, or not in that precision, or the file would be larger than protobuf
+            allows.
     """
-    check_weights_size(sum(weight.numel() * weight.element_size() for weight in encoder.module.parameters()))
-    model = onnx.load_model_from_string(_trace(encoder, vocab_size))
+    if precision is Precision.MIXED:
+        raise ExportError("--precision mixed is for BERT and RoBERTa alone; this model has fp32, fp16 and bf16")
+    module = _OutputType(encoder.module.to(TORCH_TYPES[precision.matrix]), TORCH_TYPES[output])
+    check_weights_size(sum(weight.numel() * weight.element_size() for weight in module.parameters()))
+    model = onnx.load_model_from_string(_trace(module, vocab_size))
     model.ir_version = IR_VERSION
     return model
 
 
-def _trace(encoder: TorchEncoder, vocab_size: int) -> bytes:
+def _trace(encoder: torch.nn.Module, vocab_size: int) -> bytes:
     rows, length = EXAMPLE_SHAPE
     input_ids = (torch.arange(rows * length, dtype=torch.int32) % vocab_size).reshape(rows, length)
     attention_mask = torch.ones_like(input_ids)
@@ -43,7 +70,7 @@ def _trace(encoder: TorchEncoder, vocab_size: int) -> bytes:
         warnings.simplefilter("ignore")
         try:
             torch.onnx.export(
-                encoder.module,
+                encoder,
                 args=(),
                 kwargs={INPUT_IDS: input_ids, ATTENTION_MASK: attention_mask},
                 f=file,  # type: ignore[arg-type]  # a stream is accepted, only not declared

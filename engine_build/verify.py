@@ -16,8 +16,10 @@ from tokenizers import Tokenizer
 from engine_build.errors import VerificationError
 from engine_build.model_folder import ModelFolder
 from engine_build.onnx_encoder import OnnxEncoder
+from engine_build.pooling import sentence_embedding
 from engine_build.reference import Encoder, ReferenceKind, open_reference
 from engine_build.tokenizer import check_token_ids
+from gateway.contract import Pooling
 
 logger = logging.getLogger(__name__)
 
@@ -56,20 +58,24 @@ class Verification:
 
 
 def verify(
-    folder: ModelFolder, onnx_path: Path, tokenizer: Tokenizer, kind: ReferenceKind = ReferenceKind.AUTO
+    folder: ModelFolder,
+    onnx_path: Path,
+    tokenizer: Tokenizer,
+    kind: ReferenceKind = ReferenceKind.AUTO,
+    pooling: Pooling | None = None,
 ) -> Verification:
-    """Compare everything.
+    """Compare everything; `pooling` is what a graph that pools does, the folder's where it is not given.
 
     Raises:
         VerificationError: something differs by more than the tolerance, or is not finite; the message says where.
         MissingExtraError: the reference asked for is not installed.
     """
     reference_kind, reference = open_reference(folder, kind)
-    encoder = OnnxEncoder(onnx_path)
+    encoder, kind_of_pooling = OnnxEncoder(onnx_path), pooling or folder.pipeline.pooling
     shapes = tuple(dict.fromkeys((rows, min(length, folder.limit.tokens)) for rows, length in SHAPES))
     generator = np.random.default_rng(SEED)
     differences = [
-        compare(encoder, reference, *padded_batch(shape, folder.vocab_size, folder.pad_id, generator))
+        compare(encoder, reference, kind_of_pooling, *padded_batch(shape, folder.vocab_size, folder.pad_id, generator))
         for shape in shapes
     ]
     if reference_kind is ReferenceKind.TORCH:
@@ -91,21 +97,27 @@ def padded_batch(
 
 
 def compare(
-    encoder: OnnxEncoder, reference: Encoder, input_ids: NDArray[np.int32], attention_mask: NDArray[np.int32]
+    encoder: OnnxEncoder,
+    reference: Encoder,
+    pooling: Pooling,
+    input_ids: NDArray[np.int32],
+    attention_mask: NDArray[np.int32],
 ) -> float:
-    """Largest absolute difference over the real tokens of every row.
+    """Largest absolute difference over every row: of its real tokens, or of its vector where the graph pools.
 
     Raises:
         VerificationError: it is over the tolerance, or a value is not finite, padding included.
     """
     where = f"batch {list(input_ids.shape)}"
-    hidden = encoder.token_embeddings(input_ids, attention_mask)
-    if not np.isfinite(hidden).all():
+    output = encoder.run(input_ids, attention_mask)
+    if not np.isfinite(output).all():
         raise VerificationError(f"{where}: the graph gives values that are not finite")
     largest = 0.0
     for row, n in enumerate(attention_mask.sum(axis=1)):
         want = reference(input_ids[row, :n].tolist())
-        have = hidden[row, :n]
+        have = output[row, :n] if output.ndim == 3 else output[row]
+        if output.ndim == 2:
+            want = sentence_embedding(want, pooling)
         if have.shape != want.shape:
             raise VerificationError(f"{where}: the graph gives shape {have.shape}, the reference {want.shape}")
         difference = float(np.abs(have - want).max())

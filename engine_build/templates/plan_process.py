@@ -1,8 +1,8 @@
 """Runs a TensorRT plan for another process, over its standard input and output. Started by engine_build.plan.
 
 Self-contained: the Python that runs it needs tensorrt and numpy and nothing else, and may be another than the caller's
-(TensorRT 8.6 has wheels up to Python 3.10). The CUDA driver is called by ctypes. Also a library: `Plan` is one execution
-context with buffers of its own, for one thread at a time.
+(TensorRT 8.6 has wheels up to Python 3.10). The CUDA driver is called by ctypes. Also a library: `Plan` is one
+execution context with buffers of its own, for one thread at a time.
 
     python plan_process.py [PLAN]
 
@@ -22,7 +22,14 @@ import tensorrt as trt
 
 COMPUTE_MAJOR, COMPUTE_MINOR = 75, 76
 """Numbers of the driver's device attributes."""
-DTYPES = {"FLOAT": np.float32, "HALF": np.float16, "INT32": np.int32, "INT64": np.int64, "INT8": np.int8, "BOOL": np.bool_}
+DTYPES = {
+    "FLOAT": np.float32,
+    "HALF": np.float16,
+    "INT32": np.int32,
+    "INT64": np.int64,
+    "INT8": np.int8,
+    "BOOL": np.bool_,
+}
 """TensorRT's names of types to numpy's; `tensorrt.nptype` of 8.6 fails with numpy 1.24 and later."""
 
 
@@ -143,7 +150,9 @@ class Plan:
             self._engine = self._runtime.deserialize_cuda_engine(file.read())
         if self._engine is None:
             gpu = driver.describe()["gpu"]
-            raise PlanError(f"the plan does not load with TensorRT {trt.__version__} on {gpu}: it was built for another")
+            raise PlanError(
+                f"the plan does not load with TensorRT {trt.__version__} on {gpu}: damaged, or built for another"
+            )
         self._context = self._engine.create_execution_context()
         if self._context is None:
             raise PlanError("no execution context: GPU memory is short")
@@ -155,7 +164,7 @@ class Plan:
         self._profile = 0
 
     def dtype(self, name: str) -> Any:
-        """numpy's type of a tensor."""
+        """Numpy's type of a tensor."""
         kind = str(self._engine.get_tensor_dtype(name)).replace("DataType.", "")
         if kind not in DTYPES:
             raise PlanError(f"tensor {name} is {kind}, which numpy does not have")

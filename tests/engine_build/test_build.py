@@ -10,8 +10,7 @@ import pytest
 from engine_build import build_extra, manifest, self_check, verify
 from engine_build.build import Place, build
 from engine_build.errors import VerificationError
-from engine_build.recipe import Options, Target
-from engine_build.reference import ReferenceKind
+from engine_build.recipe import Options
 from gateway.contract import SELF_CHECK_TEXTS, Pooling
 from tests.engine_build.tiny import CopyFolder, change_json
 
@@ -24,7 +23,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def run(model: Path, place: Place, options: Options | None = None, *, force: bool = False) -> Path:
-    return build(model, options or Options(), place, ReferenceKind.AUTO, force=force)
+    return build(model, options or Options(), place, force=force)
 
 
 def files(directory: Path) -> list[str]:
@@ -61,19 +60,6 @@ def test_manifest_names_no_path_of_this_machine(model_folders: Mapping[str, Path
     for name in ("manifest.json", "config.pbtxt"):
         assert str(place.repository.parent.parent) not in (directory / name).read_text()
         assert str(model_folders["bert"].parent) not in (directory / name).read_text()
-
-
-def test_tensorrt_stays_out_of_the_repository(
-    model_folders: Mapping[str, Path], place: Place, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-
-    directory = run(model_folders["bert"], place, Options(target=Target.TENSORRT))
-
-    assert directory == place.build_folder / "bert"
-    assert files(directory) == ["config.pbtxt", "manifest.json", "model.onnx", "tokenizer.json"]
-    assert not place.repository.exists()
-    assert "no Triton model yet" in caplog.text
 
 
 def test_second_run_is_up_to_date(

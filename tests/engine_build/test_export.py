@@ -76,8 +76,8 @@ def test_ids_under_padding_do_not_matter(kind: str, model_folders: Mapping[str, 
     encoder = OnnxEncoder(tmp_path / "model.onnx")
     ids, mask = padded_batch((4, 20), folder.vocab_size, folder.pad_id, np.random.default_rng(1))
 
-    clean = encoder.token_embeddings(ids, mask)
-    other = encoder.token_embeddings(np.where(mask == 1, ids, np.int32(0)), mask)
+    clean = encoder.run(ids, mask)
+    other = encoder.run(np.where(mask == 1, ids, np.int32(0)), mask)
 
     np.testing.assert_allclose(other[mask == 1], clean[mask == 1], atol=1e-5)
 
@@ -87,7 +87,7 @@ def test_sequence_beyond_the_last_position_fails(model_folders: Mapping[str, Pat
     ids = np.full((1, 65), 9, np.int32)
 
     with pytest.raises(Exception, match="65"):
-        OnnxEncoder(tmp_path / "model.onnx").token_embeddings(ids, np.ones_like(ids))
+        OnnxEncoder(tmp_path / "model.onnx").run(ids, np.ones_like(ids))
 
 
 @pytest.mark.parametrize("activation", ["gelu_new", "gelu_pytorch_tanh", "relu"])

@@ -19,7 +19,7 @@ def test_defaults(bert: ModelFolder) -> None:
     assert recipe.name == "bert"
     assert (recipe.hidden_size, recipe.vocab_size, recipe.pad_id) == (32, 320, 0)
     assert (recipe.max_sequence_length, recipe.length_buckets) == (64, (16, 32, 48, 64))
-    assert (recipe.max_batch_size, recipe.instances) == (32, 2)
+    assert (recipe.max_batch_size, recipe.instances.count) == (32, 2)
     assert plan(bert, Options(target=Target.TENSORRT)).max_batch_size == 64
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine_build.errors import RepositoryError
+from engine_build.mounts import is_mount_point
 from engine_build.repository import open_repository
 
 WRITE = """
@@ -136,6 +137,101 @@ def test_root_is_a_file(tmp_path: Path) -> None:
         pass
 
 
-def test_root_on_a_file_system_of_its_own() -> None:
-    with pytest.raises(RepositoryError, match="is a mount point"), open_repository(Path("/proc")):
-        pass
+def model(root: Path, name: str) -> Path:
+    """A directory that counts as a model's."""
+    (root / name).mkdir(parents=True)
+    (root / name / "config.pbtxt").touch()
+    return root / name
+
+
+@pytest.fixture
+def mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository that the list of mounts names; a blank is written as \\040 there."""
+    root = tmp_path / "on a volume"
+    root.mkdir()
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(f"22 27 0:21 / /proc rw\n23 27 0:22 / {str(root).replace(' ', chr(92) + '040')} rw - ext4 x rw\n")
+    monkeypatch.setattr("engine_build.mounts.MOUNTS", mounts)
+    return root
+
+
+def test_mount_point_is_staged_in_another_model(mounted: Path) -> None:
+    other = model(mounted, "other")
+    with open_repository(mounted) as repository, repository.staged("model") as directory:
+        assert other in directory.parents
+        assert [path.name for path in mounted.iterdir()] == ["other"]
+        (directory / "file").write_text("new")
+
+    assert (mounted / "model" / "file").read_text() == "new"
+    assert [path.name for path in other.iterdir()] == ["config.pbtxt"]
+    assert not (mounted.parent / f".{mounted.name}.staging").exists()
+
+
+@pytest.mark.parametrize("others", [[], ["other"]])
+def test_mount_point_replaces(others: list[str], mounted: Path) -> None:
+    for name in others:
+        model(mounted, name)
+    (model(mounted, "model") / "only in the old one").touch()
+
+    publish(mounted, "new")
+
+    assert {path.name for path in (mounted / "model").iterdir()} == {"file"}
+    assert sorted(path.name for path in mounted.iterdir()) == ["model", *others]
+    assert not list(mounted.glob("*/.staging"))
+
+
+def test_mount_point_without_a_model(mounted: Path) -> None:
+    publish(mounted, "first")
+
+    assert [path.name for path in mounted.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("others", [[], ["other"]])
+def test_mount_point_failure_keeps_the_old(others: list[str], mounted: Path) -> None:
+    for name in others:
+        model(mounted, name)
+    (model(mounted, "model") / "file").write_text("old")
+
+    with pytest.raises(KeyError):
+        fail_while_writing(mounted)
+
+    assert (mounted / "model" / "file").read_text() == "old"
+    assert not list(mounted.glob("*/.staging"))
+
+
+@pytest.mark.parametrize("moment", ["arriving", "old moved"])
+def test_mount_point_killed_between_the_renames(moment: str, mounted: Path) -> None:
+    (model(mounted, "model") / "file").write_text("old")
+    arriving = mounted / "model@arriving"
+    (model(mounted, "model@arriving") / "file").write_text("new")
+    if moment == "old moved":
+        (arriving / ".staging").mkdir()
+        (mounted / "model").rename(arriving / ".staging" / "model")
+
+    with open_repository(mounted):
+        assert (mounted / "model" / "file").read_text() == "new"
+
+    assert [path.name for path in mounted.iterdir()] == ["model"]
+    assert not list(mounted.glob("*/.staging"))
+
+
+def test_mount_point_leftovers_of_a_kill(mounted: Path) -> None:
+    other = model(mounted, "other")
+    (other / ".staging" / "model").mkdir(parents=True)
+    (other / ".staging" / "gone@previous").mkdir()
+
+    with open_repository(mounted):
+        assert sorted(path.name for path in mounted.iterdir()) == ["gone", "other"]
+    assert [path.name for path in other.iterdir()] == ["config.pbtxt"]
+
+
+def test_without_a_list_of_mounts_devices_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine_build.mounts.MOUNTS", tmp_path / "none")
+
+    assert not is_mount_point(tmp_path)
+    assert is_mount_point(Path("/proc"))
+
+
+def test_real_mounts() -> None:
+    assert is_mount_point(Path("/proc"))
+    assert not is_mount_point(Path(__file__).parent)

@@ -11,7 +11,6 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 
 from engine_build.build import Place, build
 from engine_build.recipe import Options
-from engine_build.reference import ReferenceKind
 from gateway.contract import SELF_CHECK_TEXTS
 
 
@@ -28,7 +27,7 @@ def test_folder_saved_by_this_version(pooling: str, model_folders: Mapping[str, 
     model.prompts = {"query": "query: ", "document": "passage: "}
     model.save(str(tmp_path / "saved"), create_model_card=False)
 
-    directory = build(tmp_path / "saved", Options(), Place(tmp_path / "repo", tmp_path), ReferenceKind.AUTO)
+    directory = build(tmp_path / "saved", Options(), Place(tmp_path / "repo", tmp_path))
 
     assert least_cosine(model, directory) > 0.999999
     recipe = json.loads((directory / "manifest.json").read_text())["recipe"]
@@ -37,7 +36,7 @@ def test_folder_saved_by_this_version(pooling: str, model_folders: Mapping[str, 
 
 
 def test_minilm(demo_model_folder: Path, tmp_path: Path) -> None:
-    directory = build(demo_model_folder, Options(), Place(tmp_path / "repo", tmp_path), ReferenceKind.AUTO)
+    directory = build(demo_model_folder, Options(), Place(tmp_path / "repo", tmp_path))
 
     content = json.loads((directory / "manifest.json").read_text())
     assert content["verified"]["max_difference"] < 5e-5
