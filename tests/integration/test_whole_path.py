@@ -143,6 +143,9 @@ class Delayed:
     async def check_ready(self, timeout_s: float) -> None:
         await self.engine.check_ready(timeout_s)
 
+    async def reconnect(self) -> None:
+        await self.engine.reconnect()
+
     async def close(self) -> None:
         await self.engine.close()
 
