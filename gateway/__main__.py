@@ -3,6 +3,7 @@
 `python -m gateway`.
 """
 
+import argparse
 import logging
 import signal
 import sys
@@ -18,7 +19,7 @@ from gateway.errors import StartupError
 from gateway.logs import configure_logging
 from gateway.server import bind, serve
 from gateway.serving import served_names
-from gateway.settings import Settings
+from gateway.settings import Settings, describe_settings, unknown_variables
 from gateway.workers import run_workers
 
 _log = logging.getLogger("gateway")
@@ -26,6 +27,7 @@ _log = logging.getLogger("gateway")
 
 def main() -> int:
     """Run until SIGINT or SIGTERM; return the exit code."""
+    _parse_arguments()
     try:
         settings = Settings()
     except ValidationError as error:
@@ -35,6 +37,8 @@ def main() -> int:
             _log.critical("GATEWAY_%s: %s", field, problem["msg"])
         return 2
     configure_logging(settings.log_level, settings.log_format)
+    if unknown := unknown_variables():
+        _log.warning("not settings, ignored: %s", ", ".join(unknown))
     # Raised by uvicorn once more after it has shut down; the default handler would end the process at once.
     signal.signal(signal.SIGTERM, _exit)
     try:
@@ -44,6 +48,17 @@ def main() -> int:
         return 1
     except KeyboardInterrupt:
         return 0
+
+
+def _parse_arguments() -> None:
+    """Show the settings to who asks for help; there are no arguments."""
+    parser = argparse.ArgumentParser(
+        prog="python -m gateway",
+        description="Serve embeddings. All settings are environment variables:",
+        epilog=describe_settings(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.parse_args()
 
 
 def _exit(_signum: int, _frame: FrameType | None) -> NoReturn:
@@ -77,7 +92,7 @@ def _welcome(url: str, model: str, triton_metrics: str) -> str:
     {post} -d '{{"model": "{model}", "input": "Hello, world"}}'
     {post} -d '{{"model": "{model}", "input": ["two", "texts"], "encoding_format": "base64"}}'
 
-    metrics: {url}/metrics and Triton's {triton_metrics}; API: {url}/docs; Ctrl-C stops all
+    in a browser: {url}; API: {url}/docs; metrics: {url}/metrics and Triton's {triton_metrics}; Ctrl-C stops all
 """
 
 

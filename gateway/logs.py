@@ -5,6 +5,7 @@ Loggers are named after their modules. A record's own fields go in `extra={"fiel
 
 import logging
 import logging.config
+import sys
 from datetime import UTC, datetime
 from typing import Any
 
@@ -40,17 +41,15 @@ class TextFormatter(logging.Formatter):
         return super().formatMessage(record) + fields
 
 
-def configure_logging(level: str, log_format: str) -> dict[str, Any]:
+def configure_logging(level: str, log_format: str) -> None:
     """Send all logs to standard error.
 
     Args:
         level: least severe level, lower case.
-        log_format: `json` or `text`.
-
-    Returns:
-        The configuration, in logging's dictConfig form, for uvicorn to apply in its worker processes.
+        log_format: `json`, `text`, or `auto`: text on a terminal, else json.
     """
-    formatter = JsonFormatter if log_format == "json" else TextFormatter
+    is_text = log_format == "text" or (log_format == "auto" and sys.stderr.isatty())
+    formatter = TextFormatter if is_text else JsonFormatter
     config: dict[str, Any] = {
         "version": 1,
         "disable_existing_loggers": False,
@@ -61,4 +60,3 @@ def configure_logging(level: str, log_format: str) -> dict[str, Any]:
         "loggers": {"uvicorn.access": {"level": "WARNING"}, "uvicorn.error": {"level": level.upper()}},
     }
     logging.config.dictConfig(config)
-    return config

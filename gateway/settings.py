@@ -1,5 +1,6 @@
 """The one place that reads the environment: a frozen Settings from GATEWAY_* variables, read once at start."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -31,7 +32,9 @@ class Settings(BaseSettings):
         description="how long SIGTERM leaves the port open while ready says 503, so that balancers notice, seconds",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least severe level logged")
-    log_format: Literal["json", "text"] = Field("json", description="one JSON object a line, or text for a terminal")
+    log_format: Literal["auto", "json", "text"] = Field(
+        "auto", description="`json`: one object a line; `text` for people; `auto`: text on a terminal, else json"
+    )
 
     triton_url: str = Field("127.0.0.1:8001", description="Triton's gRPC endpoint, host:port")
     startup_timeout_s: Seconds = Field(300.0, description="longest wait for Triton at start, seconds")
@@ -89,3 +92,20 @@ class Settings(BaseSettings):
         (), description="web origins whose pages may call; `*` for any, empty for none"
     )
     status_page: bool = Field(True, description="show people a page at `/`")
+
+
+def unknown_variables() -> list[str]:
+    """Return the GATEWAY_* variables that are no setting: misspelt ones, or ones set by others."""
+    prefix = Settings.model_config["env_prefix"]
+    known = {f"{prefix}{name}".upper() for name in Settings.model_fields}
+    return sorted(name for name in os.environ if name.upper().startswith(prefix) and name.upper() not in known)
+
+
+def describe_settings() -> str:
+    """Return each variable with its default and what it is for, one a line."""
+    prefix = Settings.model_config["env_prefix"]
+    lines = []
+    for name, field in Settings.model_fields.items():
+        default = "" if field.default in ((), {}, None) else field.default
+        lines += [f"  {prefix}{name.upper()}={default}", f"      {field.description}"]
+    return "\n".join(lines)

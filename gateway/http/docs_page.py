@@ -54,7 +54,7 @@ def _operation(document: Document, method: str, path: str, operation: Document) 
         for name, example in body.get("examples", {}).items():
             yield f"<p>{escape(name)}:</p><pre>{escape(json.dumps(example['value']))}</pre>"
     parameters = (
-        (part["name"], f"in the {part['in']}", "yes", part.get("description", ""))
+        (part["name"], f"in the {part['in']}", "yes" if part.get("required") else "", part.get("description", ""))
         for part in operation.get("parameters", ())
     )
     yield from _table(("parameter", "", "required", ""), parameters)

@@ -3,7 +3,7 @@ import logging
 import orjson
 import pytest
 
-from gateway.logs import JsonFormatter, TextFormatter
+from gateway.logs import JsonFormatter, TextFormatter, configure_logging
 
 
 def record(**extra: object) -> logging.LogRecord:
@@ -27,6 +27,26 @@ def test_a_traceback_comes_along(formatter: logging.Formatter) -> None:
     except ValueError as error:
         line = formatter.format(record(exc_info=(type(error), error, error.__traceback__)))
     assert "ValueError: why" in line
+
+
+@pytest.mark.parametrize(
+    ("log_format", "is_terminal", "formatter"),
+    [
+        ("auto", True, TextFormatter),
+        ("auto", False, JsonFormatter),
+        ("json", True, JsonFormatter),
+        ("text", False, TextFormatter),
+    ],
+)
+def test_text_on_a_terminal_and_json_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, log_format: str, is_terminal: bool, formatter: type[logging.Formatter]
+) -> None:
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(root, "level", root.level)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal, raising=False)
+    configure_logging("info", log_format)
+    assert type(root.handlers[0].formatter) is formatter
 
 
 def test_text_shows_the_fields() -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 from google.protobuf import json_format, text_format
 from tritonclient.grpc import model_config_pb2
 
-from tests.gateway_process import fail_to_start, free_port, run_gateway
+from tests.gateway_process import ROOT, fail_to_start, free_port, run_gateway
 from tests.integration.triton_figures import DEMO_MODEL
 from tests.stub_triton import StubTriton, serve_stub
 
@@ -77,6 +79,20 @@ def test_nonsense_in_the_settings_names_the_variable(repository: Path) -> None:
     assert code == 2
     assert_one_clear_line(output, "GATEWAY_REQUEST_TIMEOUT_S")
     assert_one_clear_line(output, "GATEWAY_MAX_BATCH_TOKENS")
+
+
+def test_a_misspelt_setting_is_told(repository: Path) -> None:
+    code, output = fail_to_start(model_repository=repository, models="other", prot="1")
+    assert code != 0
+    assert "not settings, ignored: GATEWAY_PROT" in output
+
+
+@pytest.mark.parametrize(("argument", "code"), [("--help", 0), ("--port=9000", 2)])
+def test_arguments_start_nothing(argument: str, code: int) -> None:
+    command = [sys.executable, "-m", "gateway", argument]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+    assert result.returncode == code
+    assert ("GATEWAY_MAX_BATCH_TOKENS=16384" in result.stdout) is (argument == "--help")
 
 
 def test_triton_is_waited_for_with_the_reason_and_not_for_ever(repository: Path) -> None:
