@@ -50,7 +50,9 @@ def _all(parser: argparse.ArgumentParser) -> None:
 
 def _export(parser: argparse.ArgumentParser) -> None:
     _add_model(parser)
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="ONNX file to write")
+    add = parser.add_argument
+    add("--output", type=Path, required=True, metavar="FILE", help="ONNX file to write")
+    add("--tensorrt-version", metavar="X.Y", help="that will read it: 8.6 is fastest with a graph of its own form")
 
 
 def _trtexec(parser: argparse.ArgumentParser) -> None:

@@ -5,13 +5,13 @@ Nothing becomes visible before all of it has succeeded.
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from engine_build.manifest import built_for, describe_source, fingerprint, is_current
 from engine_build.model_folder import ModelFolder, read_model_folder
-from engine_build.recipe import Options, Recipe, Target, plan
+from engine_build.recipe import Options, Recipe, Target, plan, suited
 from engine_build.reference import ReferenceKind
 from engine_build.repository import open_repository
 from engine_build.texts import DEFAULT_COUNT
@@ -99,6 +99,7 @@ def _build_embedded(job: Job, place: Place, *, force: bool) -> Path | None:
 
 def _build_plan(job: Job, place: Place, paths: ToolPaths, *, force: bool) -> Path | None:
     tools = find_tools(paths)
+    job = replace(job, recipe=suited(job.recipe, tools.trtexec.version))
     wanted = fingerprint(job.source, job.recipe, built_for(tools.machine.as_json()))
     directory = place.repository / job.recipe.name
     if not force and is_current(directory, wanted):

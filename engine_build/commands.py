@@ -17,7 +17,7 @@ from engine_build.errors import OptionError
 from engine_build.manifest import describe_source
 from engine_build.model_folder import ModelFolder, read_model_folder
 from engine_build.precision import Precision
-from engine_build.recipe import Instances, Options, Queue, Recipe, Target, plan
+from engine_build.recipe import Instances, Options, Queue, Recipe, Target, plan, suited
 from engine_build.tools import ToolPaths
 from gateway.contract import TOKENIZER_FILE
 
@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 def export(options: argparse.Namespace) -> None:
     """Write the ONNX graph alone."""
     from engine_build.export import export_onnx  # noqa: PLC0415
+    from engine_build.tensorrt_version import parse_version  # noqa: PLC0415
 
     folder, recipe = _read(options)
+    if options.tensorrt_version:
+        recipe = suited(recipe, parse_version(options.tensorrt_version))
     with _aside(options.output) as path:
         export_onnx(folder, path, recipe.graph)
 

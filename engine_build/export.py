@@ -11,7 +11,7 @@ from engine_build.bert_graph import write_bert_graph
 from engine_build.errors import ExportError
 from engine_build.model_folder import ModelFolder
 from engine_build.pooling_head import pooled
-from engine_build.precision import PLAIN, FloatType, GraphForm, Precision
+from engine_build.precision import PLAIN, FloatType, GraphForm
 from engine_build.weights import read_weights
 
 logger = logging.getLogger(__name__)
@@ -42,17 +42,19 @@ def make_graph(folder: ModelFolder, form: GraphForm = PLAIN) -> onnx.ModelProto:
         ExportError: it could not be made.
         MissingExtraError: the architecture needs torch and it is not installed.
     """
-    encoder = _encoder_graph(folder, form.precision, form.output if form.pooling is None else FloatType.FP32)
+    encoder = _encoder_graph(folder, form, form.output if form.pooling is None else FloatType.FP32)
     if form.pooling is None:
         return encoder
     return pooled(encoder, form.pooling, folder.hidden_size, form.output)
 
 
-def _encoder_graph(folder: ModelFolder, precision: Precision, output: FloatType) -> onnx.ModelProto:
+def _encoder_graph(folder: ModelFolder, form: GraphForm, output: FloatType) -> onnx.ModelProto:
+    precision = form.precision
     architecture = bert_architecture(folder.config)
     if architecture is not None:
         logger.info("writing the %s graph from its weights, %s", folder.model_type, precision)
-        return write_bert_graph(architecture, read_weights(folder.weight_files), precision, output)
+        weights = read_weights(folder.weight_files)
+        return write_bert_graph(architecture, weights, precision, output, row_gelu=form.row_gelu)
     build_extra.require(f"exporting a {folder.model_type} model")
     from engine_build.torch_encoder import load_torch_encoder  # noqa: PLC0415 - torch is optional
     from engine_build.torch_export import export_torch_graph  # noqa: PLC0415

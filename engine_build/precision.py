@@ -54,11 +54,14 @@ class GraphForm:
         precision: what it computes in.
         output: type of its output, FP32 or FP16.
         pooling: pooled inside the graph; None leaves token embeddings for the gateway to pool.
+        row_gelu: GELU has a maximum over each row in it, which changes no value and is what TensorRT 8.6 needs to be
+            fast at it; see bert_graph.
     """
 
     precision: Precision = Precision.FP32
     output: FloatType = FloatType.FP32
     pooling: Pooling | None = None
+    row_gelu: bool = False
 
 
 PLAIN = GraphForm()

@@ -6,7 +6,7 @@ The recipe is what config.pbtxt says and what the cache compares; the files of t
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -22,6 +22,7 @@ from engine_build.model_folder import ModelFolder
 from engine_build.precision import PLAIN, FloatType, GraphForm, Precision
 from engine_build.prompts import with_document_words
 from engine_build.sequence_limit import check_length_buckets, length_buckets
+from engine_build.tensorrt_version import TensorRTVersion
 from gateway.contract import Pooling
 
 LEGAL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -166,6 +167,12 @@ def plan(folder: ModelFolder, options: Options) -> Recipe:
         instances=options.instances,
         queue=options.queue,
     )
+
+
+def suited(recipe: Recipe, version: TensorRTVersion) -> Recipe:
+    """The recipe with its graph in the form that is fastest in a version of TensorRT."""
+    half = recipe.graph.precision.matrix is FloatType.FP16
+    return replace(recipe, graph=replace(recipe.graph, row_gelu=version.slow_gelu and half))
 
 
 def model_name(folder: ModelFolder, name: str | None) -> str:

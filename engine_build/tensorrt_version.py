@@ -25,6 +25,11 @@ class TensorRTVersion:
         """Whether the types in the graph are binding; before 10, flags choose the kernels."""
         return self.major >= 10
 
+    @property
+    def slow_gelu(self) -> bool:
+        """Whether GELU is slow unless a graph has it by rows (observed, 8.6; later versions were not measured)."""
+        return self.major < 10
+
 
 def parse_version(text: str) -> TensorRTVersion:
     """Read `8.6.0`, `10.13.2.6` or `11.1`.

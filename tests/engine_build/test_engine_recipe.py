@@ -1,4 +1,6 @@
-"""Profiles: what is accepted, and that no batch of the gateway falls outside of all of them."""
+"""Profiles, and the graph's form: what is accepted, and that no batch of the gateway falls outside of all profiles."""
+
+from dataclasses import replace
 
 import pytest
 
@@ -6,7 +8,8 @@ from engine_build.engine_recipe import Profile, check_profiles, default_profile
 from engine_build.errors import OptionError
 from engine_build.model_folder import ModelFolder
 from engine_build.precision import FloatType, Precision
-from engine_build.recipe import Options, Target, plan
+from engine_build.recipe import Options, Target, plan, suited
+from engine_build.tensorrt_version import parse_version
 from gateway.contract import Pooling
 
 
@@ -54,6 +57,25 @@ def test_profile_sets_the_largest_batch(bert: ModelFolder) -> None:
     assert recipe.max_batch_size == 24
     assert recipe.graph.precision is Precision.FP16
     assert recipe.engine is not None
+
+
+@pytest.mark.parametrize(
+    ("version", "precision", "row_gelu"),
+    [
+        ("8.6.1", Precision.FP16, True),
+        ("8.6.1", Precision.MIXED, True),
+        ("8.6.1", Precision.FP32, False),
+        ("10.13", Precision.FP16, False),
+        ("11.1", Precision.MIXED, False),
+    ],
+)
+def test_form_of_the_graph_by_version(version: str, precision: Precision, row_gelu: bool, bert: ModelFolder) -> None:
+    recipe = plan(bert, Options(target=Target.TENSORRT, precision=precision))
+
+    found = suited(recipe, parse_version(version))
+
+    assert found.graph.row_gelu is row_gelu
+    assert replace(found, graph=recipe.graph) == recipe
 
 
 @pytest.mark.parametrize(

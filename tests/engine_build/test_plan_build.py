@@ -87,7 +87,9 @@ def test_all(run: Run, place: Place, caplog: pytest.LogCaptureFixture) -> None:
     }  # fmt: skip
     assert "--fp16" in engine["arguments"]
     assert len(engine["onnx_sha256"]) == len(engine["plan_sha256"]) == 64
-    assert content["recipe"]["graph"] == {"precision": "fp16", "output": "fp32", "pooling": None}
+    assert content["recipe"]["graph"] == {
+        "precision": "fp16", "output": "fp32", "pooling": None, "row_gelu": True,
+    }  # fmt: skip
     assert content["verified"]["graph"]["max_difference"] < 5e-5
     verified = content["verified"]["plan"]
     assert verified["least_cosine"] > 0.999

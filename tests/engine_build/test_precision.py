@@ -49,6 +49,16 @@ def test_half_graphs_are_near(precision: Precision, output: FloatType, bert: Mod
     assert np.abs(wanted - found).max() > 0
 
 
+@pytest.mark.parametrize("precision", [Precision.FP32, *HALVES])
+def test_gelu_by_rows_is_gelu(precision: Precision, bert: ModelFolder, tmp_path: Path) -> None:
+    plain, mask = run(bert, tmp_path / "plain.onnx", GraphForm(precision))
+    rows, _ = run(bert, tmp_path / "rows.onnx", GraphForm(precision, row_gelu=True))
+
+    assert "ReduceMax" in {node.op_type for node in onnx.load(tmp_path / "rows.onnx").graph.node}
+    allowed = 1e-5 if precision is Precision.FP32 else 0.02
+    np.testing.assert_allclose(rows[mask == 1], plain[mask == 1], atol=allowed)
+
+
 @pytest.mark.parametrize(("precision", "kind"), [("fp16", TensorProto.FLOAT16), ("bf16", TensorProto.BFLOAT16)])
 def test_every_weight_has_the_type(precision: str, kind: int, bert: ModelFolder) -> None:
     assert set(kinds_of_weights(make_graph(bert, GraphForm(Precision(precision)))).values()) == {kind}
