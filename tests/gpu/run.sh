@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds, verifies, times and serves on a machine with a GPU, in under 8 minutes on an H200.
 #
-#   tests/gpu/run.sh [STAGE ...]     default: bert others stock speed edges serve
+#   tests/gpu/run.sh [STAGE ...]     default: bert others speed "edges serve"; stages in one argument run together
 #
 # Needs: Python 3.11 or newer as PYTHON with the package's dependencies, torch and transformers; TENSORRT_PYTHON, a
 # Python with tensorrt and numpy; DEMO_MODEL, the folder of all-MiniLM-L6-v2. trtexec is taken from PATH; where there is
@@ -28,9 +28,14 @@ find_trtexec() {
     chmod +x "$trtexec"
     echo "no trtexec here: trtexec_by_wheel.py stands in for it"
   fi
+  # Waits for whoever has the GPU; not for its version, which engine_build asks for with a limit of time.
+  patient="$work/patient_trtexec"
+  printf '#!/bin/sh\n[ "$1" = --help ] && exec "%s" "$@"\nexec flock "%s" "%s" "$@"\n' \
+    "$trtexec" "$work/gpu.lock" "$trtexec" > "$patient"
+  chmod +x "$patient"
 }
 
-build() { # build MODEL NAME [OPTIONS]: one model directory, all steps
+build() { # build MODEL NAME [OPTIONS]: one model directory, all steps, with $trtexec
   local model="$1" name="$2" begin=$SECONDS
   shift 2
   "$python" -m engine_build all --model "$model" --target tensorrt --name "$name" --repo "$work/repository" \
@@ -55,9 +60,27 @@ lane() { # lane MODEL FIRST "NAME OPTIONS" ...: builds one after the other
   done
 }
 
-stage_bert() {
+stage_bert() { # the clean FP16 graph and the stock export: their kernels are chosen one after the other, on a quiet GPU
+  local clean stock status=0
   [ -f "$bert/config.json" ] || "$python" "$here/bert_base.py" "$bert"
-  build "$bert" bert-fp16 --precision fp16
+  exec 9> "$work/gpu.lock"
+  flock 9
+  (trtexec="$patient"; build "$bert" bert-fp16 --precision fp16) 9>&- & clean=$!
+  (set -e; build_stock) & stock=$! # while the reference of the other is still made on the CPU
+  wait "$stock" || status=1
+  flock --unlock 9
+  wait "$clean" || status=1
+  return "$status"
+}
+
+build_stock() { # with the flags that the clean FP16 graph is built with
+  local folder="$work/build/stock" line begin=$SECONDS
+  mkdir -p "$folder"
+  line="$("$python" -m engine_build all --model "$bert" --target tensorrt --precision fp16 --trtexec "$trtexec" --dry-run)"
+  [ -f "$folder/model.onnx" ] || "$python" "$here/stock_export.py" "$bert" "$folder/model.onnx" > "$work/logs/export.log" 2>&1
+  # shellcheck disable=SC2086  # the arguments are words
+  (cd "$folder" && ${line#*&& } > trtexec.log 2>&1 && mv unfinished.plan model.plan) || { tail "$folder/trtexec.log"; return 1; }
+  echo "stock export: $((SECONDS - begin)) s, $(stat -c %s "$folder/model.plan") bytes"
 }
 
 stage_smoke() { build "$minilm" minilm-fp16 --precision fp16; }
@@ -78,16 +101,6 @@ stage_others() { # at the same time: they are for correctness, and no times are 
   for one in "${lanes[@]}"; do wait "$one"; done
 }
 
-stage_stock() { # the stock export with the flags that the clean FP16 graph was built with
-  local folder="$work/build/stock" line begin=$SECONDS
-  mkdir -p "$folder"
-  [ -f "$folder/model.onnx" ] || "$python" "$here/stock_export.py" "$bert" "$folder/model.onnx" > "$work/logs/export.log" 2>&1
-  line="$(sed -n 's/^\$ //p' "$work/build/bert-fp16/trtexec.log" | head -n 1)"
-  # shellcheck disable=SC2086  # the arguments are words
-  (cd "$folder" && $line > trtexec.log 2>&1 && mv unfinished.plan model.plan) || { tail "$folder/trtexec.log"; return 1; }
-  echo "stock export: $((SECONDS - begin)) s, $(stat -c %s "$folder/model.plan") bytes"
-}
-
 stage_speed() {
   "$python" "$here/speed.py" --python "$tensorrt_python" --model "$bert" --out "$work/results/bert.json" \
     "FP16=$work/build/bert-fp16/model.plan" "FP16, pooled=$work/build/bert-fp16-pooled/model.plan" \
@@ -100,7 +113,7 @@ import json, sys
 times = json.load(open(sys.argv[1]))
 ratio = times["stock export, FP16"]["64x128"] / times["FP16"]["64x128"]
 print(f"at [64,128] the clean graph is {ratio:.2f} times as fast as the stock export; 1.5 is aimed at")
-sys.exit(ratio < 1.3)
+sys.exit(ratio < 1.5)
 PY
 }
 
@@ -147,17 +160,22 @@ stage_serve() { # gateway -> Triton -> plans
 "$python" -c 'import onnx, onnxruntime, safetensors, torch, transformers, tritonclient.grpc, gateway.serving, gateway.http.app'
 "$tensorrt_python" -c 'import numpy, tensorrt'
 find_trtexec
-[ $# -gt 0 ] || set -- bert others stock speed edges serve
+[ $# -gt 0 ] || set -- bert others speed "edges serve"
 failed=""
-for stage in "$@"; do
-  say "$stage"
-  # A subshell of its own: within `||`, a function would go on after an error.
-  (set -e; "stage_$stage") & wait "$!" || failed="$failed $stage"
+for stages in "$@"; do
+  say "$stages"
+  started=()
+  for stage in $stages; do
+    # A subshell of its own: within `||`, a function would go on after an error.
+    (set -e; "stage_$stage") & started+=("$!:$stage")
+  done
+  for one in "${started[@]}"; do wait "${one%%:*}" || failed="$failed ${one#*:}"; done
 done
 say "checks of what was published"
 for directory in "$work"/repository/*/; do
-  "$python" -m engine_build check "$directory" --tensorrt-python "$tensorrt_python" 2>&1 | sed "s|$work/||"
+  "$python" -m engine_build check "$directory" --tensorrt-python "$tensorrt_python" 2>&1 | sed "s|$work/||" &
   cp "$directory/manifest.json" "$work/results/$(basename "$directory").json"
 done
+wait
 say "done${failed:+, not good:$failed}"
 [ -z "$failed" ]
