@@ -17,6 +17,8 @@ ROOT = Path(__file__).parents[1]
 INFINITY = ROOT / ".venv-infinity" / "bin" / "infinity_emb"
 """infinity-emb in an environment of its own; `make bench` sets it up."""
 
+_SHOWN_OF_LOG = 400
+
 
 @dataclass(frozen=True)
 class Server:
@@ -93,14 +95,19 @@ def _run(command: list[str], environment: dict[str, str], ready_url: str) -> Ite
     with log.open("wb") as file:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT)
     try:
-        _wait_ready(process, ready_url, log)
+        wait_ready(process, ready_url, log)
         yield process.pid
     finally:
         process.terminate()
         process.wait(60)
 
 
-def _wait_ready(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
+def wait_ready(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
+    """Return when the process answers at that address.
+
+    Raises:
+        RuntimeError: it ended, or took more than three minutes.
+    """
     deadline = time.monotonic() + 180
     while time.monotonic() < deadline and process.poll() is None:
         try:
@@ -108,4 +115,5 @@ def _wait_ready(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.2)
-    raise RuntimeError(f"{process.args!r} did not get ready; see {log}")
+    end = log.read_text(errors="replace")[-_SHOWN_OF_LOG:]
+    raise RuntimeError(f"{process.args!r} did not get ready; {log} ends with: {end}")
