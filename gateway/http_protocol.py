@@ -1,5 +1,7 @@
 """HTTP connections that end themselves: headers must come in time and be of a sane length. Used by server.
 
+Answers leave in as few system calls as they fit into.
+
 The framework sees a request only when its headers are complete, and uvicorn waits for them without a limit.
 """
 
@@ -8,6 +10,8 @@ from typing import ClassVar
 
 import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from gateway.joined_writes import JoinedWrites
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -27,7 +31,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for headers."""
-        super().connection_made(transport)
+        super().connection_made(JoinedWrites(transport, self.loop))  # type: ignore[arg-type]
         self._await_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:

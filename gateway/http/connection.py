@@ -5,12 +5,15 @@ import asyncio
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+_WATCH_AFTER_S = 0.02
+"""Most requests are answered by then, and need no watch."""
+
 
 class DisconnectWatch:
     """Cancels a request when its caller goes away, and marks its record.
 
-    The server says so only to those who ask: once the body is read, the watch asks for as long as the request runs. A
-    caller who does not take the next part of the answer in time counts as gone.
+    The server says so only to those who ask: soon after the body is read, the watch asks, for as long as the request
+    runs. A caller who does not take the next part of the answer in time counts as gone.
 
     Args:
         send_timeout_s: longest time that one part of an answer may take, seconds.
@@ -41,48 +44,62 @@ class DisconnectWatch:
 
 
 class _WatchedConnection:
-    """One request's receive and send, and the task that waits for the disconnect."""
+    """One request's receive and send, and the task that waits for the disconnect.
+
+    Timers instead of asyncio.timeout: they take a third of its time, and cancel the request all the same.
+    """
 
     def __init__(self, receive: Receive, send: Send, request: "asyncio.Task[None]", send_timeout_s: float) -> None:
         self._receive = receive
         self._send = send
         self._request = request
         self._send_timeout_s = send_timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._watch_timer: asyncio.TimerHandle | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._answered = False
         self.gone = False
 
     async def receive(self) -> Message:
-        if self._watcher is not None:
-            await asyncio.shield(self._watcher)
+        if self._watch_timer is not None:
+            await asyncio.shield(self._start_watch())
             return {"type": "http.disconnect"}
         message = await self._receive()
         if message["type"] == "http.disconnect":
             self.gone = True
         elif not message.get("more_body", False):
-            self._watcher = asyncio.create_task(self._watch())
+            self._watch_timer = self._loop.call_later(_WATCH_AFTER_S, self._start_watch)
         return message
 
     async def send(self, message: Message) -> None:
         # The server reports a disconnect after a complete answer too: that one is no reason to cancel.
         if message["type"] == "http.response.body" and not message.get("more_body", False):
             self._answered = True
+        timer = self._loop.call_later(self._send_timeout_s, self._give_up)
         try:
-            async with asyncio.timeout(self._send_timeout_s):
-                await self._send(message)
-        except TimeoutError:
-            self.gone = True
-            raise ClientDisconnect from None
+            await self._send(message)
+        finally:
+            timer.cancel()
+
+    def _start_watch(self) -> "asyncio.Task[None]":
+        if self._watcher is None:
+            self._watcher = self._loop.create_task(self._watch())
+        return self._watcher
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         if not self._answered:
-            self.gone = True
-            self._request.cancel()
+            self._give_up()
+
+    def _give_up(self) -> None:
+        self.gone = True
+        self._request.cancel()
 
     def close(self) -> None:
         """Stop watching; take back the watch's own cancellation, so that the server's task can end in peace."""
+        if self._watch_timer is not None:
+            self._watch_timer.cancel()
         if self._watcher is not None:
             self._watcher.cancel()
         if self.gone and self._request.cancelling():
