@@ -17,6 +17,8 @@ def add_constant_model(repository: Path, name: str) -> None:
     (copy / "1").mkdir(parents=True)
     for file in _KEPT:
         shutil.copyfile(source / file, copy / file)
+    if (source / "warmup").is_dir():
+        shutil.copytree(source / "warmup", copy / "warmup")
     shutil.copyfile(_MODEL, copy / "1" / "model.py")
     config = (copy / "config.pbtxt").read_text(encoding="utf-8")
     config = config.replace(f'name: "{name}"', f'name: "{copy.name}"')

@@ -5,7 +5,7 @@ import asyncio
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_WATCH_AFTER_S = 0.02
+_WATCH_AFTER_S = 0.1
 """Most requests are answered by then, and need no watch."""
 
 
