@@ -73,8 +73,11 @@ class _WatchedConnection:
 
     async def send(self, message: Message) -> None:
         # The server reports a disconnect after a complete answer too: that one is no reason to cancel.
-        if message["type"] == "http.response.body" and not message.get("more_body", False):
-            self._answered = True
+        if message["type"] == "http.response.body":
+            if not message.get("more_body", False):
+                self._answered = True
+            elif self._watch_timer is not None:
+                self._start_watch()  # a large answer: it may take its caller long
         timer = self._loop.call_later(self._send_timeout_s, self._give_up)
         try:
             await self._send(message)
