@@ -2,10 +2,8 @@
 
 Called by scheduler; no clock and no I/O of its own, so that a simulation can run it.
 
-Each entry has a turn: the time at which it would run if its request had the engine to itself. Turns decide who goes
-first, so that a request of one text does not wait for all of another's two thousand, and nothing waits for ever: turns
-that are given out later are later. The entry with the earliest turn is passed over for at most the caller's patience;
-until then the batch that wastes least is preferred.
+Each entry has a turn, given out by the caller (see virtual_time), and the earliest goes first. It is passed over for
+at most the caller's patience since it came; until then the batch that wastes least is preferred.
 """
 
 import heapq
@@ -46,6 +44,9 @@ class _Bucket(Generic[E]):
     def mean_length(self) -> float:
         return self.tokens / len(self.entries)
 
+    def most_rows_within(self, most_tokens: float) -> int:
+        return max(1, int(min(self.most_rows, most_tokens / self.padded_length)))
+
     def pop(self) -> E:
         waiting = heapq.heappop(self.entries)
         self.tokens -= waiting.length
@@ -83,33 +84,36 @@ class BatchQueue(Generic[E]):
         self.tokens = 0
 
     def push(self, entry: E, length: int, *, arrival: float, turn: float) -> None:
-        """Add an entry of `length` tokens; `arrival` and `turn` are seconds on the caller's clock."""
+        """Add an entry of `length` tokens; `arrival` is on the caller's clock, `turn` on any scale."""
         bucket = self._buckets[length_bucket(length, self._lengths)]
         heapq.heappush(bucket.entries, _Waiting(turn, next(self._numbers), arrival, length, entry))
         bucket.tokens += length
         self.inputs += 1
         self.tokens += length
 
-    def pop_batch(self, now: float, *, idle: bool, overhead_tokens: float, patience_s: float) -> tuple[list[E], int]:
+    def pop_batch(
+        self, now: float, *, idle: bool, overhead_tokens: float, most_tokens: float, patience_s: float
+    ) -> tuple[list[E], int]:
         """Take the entries of the next engine call.
 
         Args:
             now: the caller's clock.
             idle: whether no call is under way; then anything may leave.
             overhead_tokens: tokens that the engine could run in the time that a call costs by itself.
-            patience_s: how long the entry with the earliest turn may be passed over.
+            most_tokens: most tokens of the call, padding included; one row may have more.
+            patience_s: how long after its arrival the entry with the earliest turn may be passed over.
 
         Returns:
             The entries and their padded length; no entries if there is nothing worth sending now.
         """
         waiting = [index for index, bucket in enumerate(self._buckets) if bucket.entries]
-        due = [index for index in waiting if idle or self._is_due(self._buckets[index], now)]
+        due = [index for index in waiting if idle or self._is_due(self._buckets[index], now, most_tokens)]
         if not due:
             return [], 0
         first = min(due, key=lambda index: self._buckets[index].first.turn)
-        if now - self._buckets[first].first.turn > patience_s:
+        if now - self._buckets[first].first.arrival > patience_s:
             due = [first]
-        plans = [self._plan(index, overhead_tokens) for index in due]
+        plans = [self._plan(index, overhead_tokens, most_tokens) for index in due]
         best = max(plans, key=lambda plan: plan.usefulness)
         return self._take(best), self._buckets[best.bucket].padded_length
 
@@ -140,21 +144,25 @@ class BatchQueue(Generic[E]):
         self.discard(lambda _: True)
         return entries
 
-    def _is_due(self, bucket: _Bucket[E], now: float) -> bool:
-        return len(bucket.entries) >= bucket.most_rows or now - bucket.first.arrival >= self._max_delay_s
+    def _is_due(self, bucket: _Bucket[E], now: float, most_tokens: float) -> bool:
+        return (
+            len(bucket.entries) >= bucket.most_rows_within(most_tokens)
+            or now - bucket.first.arrival >= self._max_delay_s
+        )
 
-    def _plan(self, index: int, overhead_tokens: float) -> _Plan:
+    def _plan(self, index: int, overhead_tokens: float, most_tokens: float) -> _Plan:
         """Fill a batch of that bucket; shorter entries join while they make it more useful."""
         top = self._buckets[index]
+        most_rows = top.most_rows_within(most_tokens)
         rows = [0] * (index + 1)
         taken, useful, usefulness = 0, 0.0, 0.0
         for lower in range(index, -1, -1):
             bucket = self._buckets[lower]
             if not bucket.entries:
                 continue
-            if bucket.mean_length / top.padded_length <= usefulness or taken == top.most_rows:
+            if bucket.mean_length / top.padded_length <= usefulness or taken == most_rows:
                 break
-            rows[lower] = min(len(bucket.entries), top.most_rows - taken)
+            rows[lower] = min(len(bucket.entries), most_rows - taken)
             taken += rows[lower]
             useful += rows[lower] * bucket.mean_length
             usefulness = useful / (overhead_tokens + taken * top.padded_length)

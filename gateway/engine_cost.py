@@ -29,11 +29,6 @@ class EngineCost:
         self._sum_tokens_s = self._sum_tokens_s * _FORGET + padded_tokens * call_s
 
     @property
-    def token_s(self) -> float:
-        """Seconds that a padded token takes on average, overhead included; 0 before the first call."""
-        return self._sum_s / self._sum_tokens if self._sum_tokens else 0.0
-
-    @property
     def call_s(self) -> float:
         """Seconds that a call takes on average; 0 before the first call."""
         return self._sum_s / self._weight if self._weight else 0.0

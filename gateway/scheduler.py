@@ -6,29 +6,43 @@ once; while another call is under way, a batch that is not full waits for compan
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gateway.batch_queue import BatchQueue
 from gateway.batching import most_rows, pad
+from gateway.call_limit import CallLimit
 from gateway.drain_rate import DrainRate
 from gateway.engine_cost import EngineCost
 from gateway.errors import EngineTimeout, EngineUnavailable, GatewayError
 from gateway.metrics import Metrics
 from gateway.pooling import pool
 from gateway.types import Batch, Encoding, Engine, Float32Array, Int32Array, OutputKind, Timings
+from gateway.virtual_time import VirtualTime, parts
+
+if TYPE_CHECKING:
+    from gateway.tracing import RequestTrace, Tracing
 
 _INLINE_POOLING_VALUES = 65_536
 """Token embeddings of up to this many values are pooled on the event loop: a thread would take longer."""
 
 _TOO_LATE = "The request's deadline passed before the engine had answered."
 _PATIENCE_CALLS = 4
-"""For how many calls' time the entry whose turn it is may be passed over for batches that waste less."""
+_LONGEST_PATIENCE_S = 0.05
+"""For how many calls' time, and how long at most, the entry whose turn it is may be passed over for batches that waste
+less. Where calls take long it is not worth more: it is not their number that costs the time there."""
+
+LONGEST_CALL_S = 0.25
+"""While requests of several inputs wait, calls are cut to what takes about so long, as whoever comes meanwhile waits
+for the end of one. A GPU's take a tenth of it; a CPU runs small batches as fast as large ones (measured: the same
+processor time for each text). Single inputs of many callers share a call whole, as each waits for just one."""
 
 
 @dataclass(eq=False, slots=True)
@@ -36,9 +50,11 @@ class _Job:
     """One caller's encodings on their way through the engine: `waiting` in queues, `missing` in `embeddings`."""
 
     embeddings: Float32Array
+    parts: int
     done: asyncio.Future[None]
     deadline: float
     submitted: float
+    trace: "RequestTrace | None"
     missing: int
     waiting: int
     abandoned: bool = False
@@ -84,6 +100,7 @@ class Scheduler:
         executor: pools large outputs.
         metrics: told of each call and of the queue.
         model: the label of those metrics.
+        tracing: told of each call; None if it is off.
     """
 
     def __init__(
@@ -96,18 +113,23 @@ class Scheduler:
         executor: Executor,
         metrics: Metrics,
         model: str,
+        tracing: "Tracing | None" = None,
     ) -> None:
         self._engine = engine
         self._spec = spec = engine.spec
-        self._free_slots = self._slots = slots
+        self._slots = slots
         self._executor = executor
         self._metrics = metrics
         self._model = model
+        self._tracing = tracing
         metrics.slots(model, slots)
         rows = [most_rows(length, spec.max_batch_size, max_batch_tokens) for length in spec.length_buckets]
         self._queue = BatchQueue[_Entry](spec.length_buckets, rows, max_delay_s)
         self._cost = EngineCost()
         self._drain = DrainRate()
+        self._call_limit = CallLimit(LONGEST_CALL_S)
+        self._virtual_time = VirtualTime()
+        self._waiting_jobs: set[_Job] = set()
         self._calls: set[_Call] = set()
         self._dispatch_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
@@ -129,12 +151,15 @@ class Scheduler:
         rate = self._drain.tokens_per_s
         return (self._queue.tokens + sum(call.tokens for call in self._calls)) / rate if rate else 0.0
 
-    async def run(self, encodings: Sequence[Encoding], deadline: float) -> tuple[Float32Array, Timings]:
+    async def run(
+        self, encodings: Sequence[Encoding], deadline: float, trace: "RequestTrace | None" = None
+    ) -> tuple[Float32Array, Timings]:
         """Run the encodings through the engine.
 
         Args:
             encodings: N tokenized inputs.
             deadline: when to give up, in the event loop's time.
+            trace: told of the stages; None if the request is not traced.
 
         Returns:
             float32 [N,H] in input order, not normalised, owned by the caller; and where the time went.
@@ -146,9 +171,18 @@ class Scheduler:
         if self._closed:
             raise EngineUnavailable("The gateway is stopping.")
         loop = asyncio.get_running_loop()
-        embeddings = np.empty((len(encodings), self._spec.hidden_size), np.float32)
         count = len(encodings)
-        job = _Job(embeddings, loop.create_future(), deadline, time.perf_counter(), missing=count, waiting=count)
+        embeddings = np.empty((count, self._spec.hidden_size), np.float32)
+        job = _Job(
+            embeddings,
+            parts(count),
+            loop.create_future(),
+            deadline,
+            time.perf_counter(),
+            trace,
+            missing=count,
+            waiting=count,
+        )
         self._enqueue(job, encodings)
         try:
             async with asyncio.timeout_at(deadline):
@@ -160,9 +194,16 @@ class Scheduler:
                 self._abandon(job)
         return job.embeddings, Timings(queue_s=job.queue_s, infer_s=job.infer_s, pool_s=job.pool_s)
 
+    def resize(self, slots: int) -> None:
+        """Let that many engine calls be under way from now on; those that are more than that go on."""
+        self._slots = slots
+        self._metrics.slots(self._model, slots)
+        self._schedule_dispatch()
+
     def drop(self, error: GatewayError) -> None:
         """Fail all jobs with that error, and cancel all calls."""
-        waiting = {entry.job for entry in self._queue.drain()}
+        self._queue.drain()
+        waiting, self._waiting_jobs = self._waiting_jobs, set()
         self._set_timer()
         for job in waiting.union(*(call.jobs for call in self._calls)):
             _fail(job, error)
@@ -177,11 +218,11 @@ class Scheduler:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _enqueue(self, job: _Job, encodings: Sequence[Encoding]) -> None:
-        turn = job.submitted
-        for index, encoding in enumerate(encodings):
-            ids = encoding.input_ids
-            self._queue.push(_Entry(job, index, ids), len(ids), arrival=job.submitted, turn=turn)
-            turn += len(ids) * self._cost.token_s
+        self._waiting_jobs.add(job)
+        lengths = [len(encoding.input_ids) for encoding in encodings]
+        for index, turn in enumerate(self._virtual_time.turns(lengths)):
+            entry = _Entry(job, index, encodings[index].input_ids)
+            self._queue.push(entry, lengths[index], arrival=job.submitted, turn=turn)
         self._schedule_dispatch()
 
     def _schedule_dispatch(self) -> None:
@@ -192,12 +233,11 @@ class Scheduler:
 
     def _dispatch(self) -> None:
         self._dispatch_scheduled = False
-        while self._free_slots and not self._closed and (call := self._next_call()):
+        while len(self._calls) < self._slots and not self._closed and (call := self._next_call()):
             self._start(call)
         self._show_queue()
 
     def _start(self, call: _Call) -> None:
-        self._free_slots -= 1
         self._calls.add(call)
         for job in call.jobs:
             job.calls.add(call)
@@ -206,7 +246,6 @@ class Scheduler:
         call.task.add_done_callback(lambda _: self._end(call))
 
     def _end(self, call: _Call) -> None:
-        self._free_slots += 1
         self._calls.discard(call)
         for job in call.jobs:
             job.calls.discard(call)
@@ -214,18 +253,23 @@ class Scheduler:
 
     def _next_call(self) -> _Call | None:
         """Take the next batch's entries off the queue, if there is one worth sending now."""
+        all_parts = sum(job.parts for job in self._waiting_jobs)
         entries, padded_length = self._queue.pop_batch(
             time.perf_counter(),
             idle=not self._calls,
             overhead_tokens=self._cost.overhead_tokens,
-            patience_s=_PATIENCE_CALLS * self._cost.call_s,
+            most_tokens=math.inf if all_parts == len(self._waiting_jobs) else self._call_limit.tokens,
+            patience_s=patience_s(self._cost),
         )
         if not entries:
             self._set_timer()
             return None
+        call = _Call(entries, padded_length, left_others=self._queue.inputs > 0)
+        self._virtual_time.advance(call.tokens, all_parts)
         for entry in entries:
             entry.job.waiting -= 1
-        return _Call(entries, padded_length, left_others=self._queue.inputs > 0)
+        self._waiting_jobs.difference_update([job for job in call.jobs if not job.waiting])
+        return call
 
     def _set_timer(self) -> None:
         """Dispatch again when the first batch that is not full has waited long enough."""
@@ -254,9 +298,10 @@ class Scheduler:
             self._model, rows=len(call.entries), real_tokens=call.tokens, padded_tokens=batch.input_ids.size
         )
         started = time.perf_counter()
-        output = await self._engine.infer(batch, remaining_s)
+        output = await self._infer(call, batch, remaining_s)
         inferred = time.perf_counter()
         self._cost.observe(batch.input_ids.size, inferred - started)
+        self._call_limit.observe(batch.input_ids.size, inferred - started, len(self._calls))
         self._drain.completed(call.tokens, started, inferred, calls=len(self._calls), left_others=call.left_others)
         vectors = await self._pool(output, batch)
         pooled = time.perf_counter()
@@ -264,7 +309,21 @@ class Scheduler:
             job.queue_s = max(job.queue_s, started - job.submitted)
             job.infer_s = max(job.infer_s, inferred - started)
             job.pool_s = max(job.pool_s, pooled - inferred)
+            if job.trace is not None:
+                job.trace.stage("pool", inferred, pooled)
         _scatter(call.entries, vectors)
+
+    async def _infer(self, call: _Call, batch: Batch, timeout_s: float) -> Float32Array:
+        if self._tracing is None:
+            return await self._engine.infer(batch, timeout_s)
+        now = time.perf_counter()
+        for job in call.jobs:
+            if job.trace is not None:
+                job.trace.stage("queue", job.submitted, now)
+        rows, length = batch.input_ids.shape
+        traces = (entry.job.trace for entry in call.entries)
+        with self._tracing.call(traces, model=self._model, rows=rows, length=length) as headers:
+            return await self._engine.infer(batch, timeout_s, headers)
 
     async def _pool(self, output: Float32Array, batch: Batch) -> Float32Array:
         if self._spec.output_kind is OutputKind.SENTENCE_EMBEDDING:
@@ -277,7 +336,10 @@ class Scheduler:
     def _abandon(self, job: _Job) -> None:
         """Drop a job whose caller has gone: its waiting entries, and calls that only it waits for."""
         job.abandoned = True
+        self._waiting_jobs.discard(job)
         if job.waiting:
+            if job.trace is not None:
+                job.trace.stage("queue", job.submitted, time.perf_counter())
             self._queue.discard(lambda entry: entry.job is job)
         for call in job.calls:
             if all(other.abandoned for other in call.jobs):
@@ -285,15 +347,19 @@ class Scheduler:
         self._show_queue()
 
     def _show_queue(self) -> None:
-        busy = self._slots - self._free_slots
         self._metrics.queue(
             self._model,
             inputs=self.queued_inputs,
             tokens=self.queued_tokens,
             expected_s=self.expected_wait_s,
             oldest=self._queue.oldest_arrival,
-            busy_slots=busy,
+            busy_slots=len(self._calls),
         )
+
+
+def patience_s(cost: EngineCost) -> float:
+    """Return for how long the entry whose turn it is may be passed over."""
+    return min(_PATIENCE_CALLS * cost.call_s, _LONGEST_PATIENCE_S)
 
 
 def _scatter(entries: Iterable[_Entry], vectors: Float32Array) -> None:

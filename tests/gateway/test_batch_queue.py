@@ -1,3 +1,4 @@
+import math
 import random
 from collections import Counter
 
@@ -6,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.batch_queue import BatchQueue
+from gateway.scheduler import LONGEST_CALL_S
 from tests.gateway.simulation import Simulation, Text, closed_loop
 
 CPU = {"call_s": 0.002, "token_s": 1.5e-4}  # all-MiniLM-L6-v2 on two cores
@@ -22,9 +24,12 @@ def pop(
     *,
     idle: bool = True,
     overhead_tokens: float = 0.0,
+    most_tokens: float = math.inf,
     patience_s: float = 9.0,
 ) -> tuple[list[str], int]:
-    return queue.pop_batch(now, idle=idle, overhead_tokens=overhead_tokens, patience_s=patience_s)
+    return queue.pop_batch(
+        now, idle=idle, overhead_tokens=overhead_tokens, most_tokens=most_tokens, patience_s=patience_s
+    )
 
 
 def test_an_idle_engine_takes_what_there_is() -> None:
@@ -45,6 +50,15 @@ def test_a_busy_engine_takes_full_batches_and_those_that_waited() -> None:
     queue.push("c", 5, arrival=0.9, turn=0.9)
     assert pop(queue, 2.0, idle=False) == (["c"], 8)
     assert queue.next_due() is None
+
+
+def test_a_call_keeps_to_its_tokens_and_is_full_then() -> None:
+    queue = make()
+    for entry in "abcd":
+        queue.push(entry, 5, arrival=0, turn=0)
+    assert pop(queue, idle=False, most_tokens=17) == (["a", "b"], 8)
+    assert pop(queue, idle=False, most_tokens=1) == (["c"], 8)
+    assert pop(queue, idle=False, most_tokens=16) == ([], 0)
 
 
 def test_turns_decide_within_a_bucket_and_arrival_among_equals() -> None:
@@ -91,11 +105,12 @@ def test_discard_and_drain_keep_the_count() -> None:
     lengths=st.lists(st.integers(1, 32), min_size=1, max_size=60),
     overhead_tokens=st.floats(0, 4096),
     most_rows=st.integers(1, 8),
+    most_tokens=st.floats(0, 300),
     gone=st.sets(st.integers(0, 59)),
     seed=st.integers(0, 99),
 )
 def test_nothing_is_lost_doubled_or_too_long(
-    lengths: list[int], overhead_tokens: float, most_rows: int, gone: set[int], seed: int
+    lengths: list[int], overhead_tokens: float, most_rows: int, most_tokens: float, gone: set[int], seed: int
 ) -> None:
     queue = BatchQueue[int]((8, 16, 32), [most_rows] * 3, 1.0)
     order = random.Random(seed)
@@ -106,8 +121,11 @@ def test_nothing_is_lost_doubled_or_too_long(
     assert (queue.inputs, queue.tokens) == (len(stays), sum(lengths[index] for index in stays))
     taken: Counter[int] = Counter()
     while queue.inputs:
-        entries, padded_length = queue.pop_batch(0.0, idle=True, overhead_tokens=overhead_tokens, patience_s=1.0)
+        entries, padded_length = queue.pop_batch(
+            0.0, idle=True, overhead_tokens=overhead_tokens, most_tokens=most_tokens, patience_s=1.0
+        )
         assert 1 <= len(entries) <= most_rows
+        assert len(entries) == 1 or len(entries) * padded_length <= most_tokens
         assert max(lengths[index] for index in entries) <= padded_length
         taken.update(entries)
     assert taken == Counter(stays)
@@ -138,23 +156,56 @@ def test_a_lone_odd_length_is_not_starved_by_better_batches(engine: dict[str, fl
             simulation.submit([256])
 
     for _ in range(200):
-        simulation.at(0.0, lambda: refill(Text(0, 0)))
+        simulation.at(0.0, lambda: simulation.submit([256]))
     simulation.run(refill)
     longest_call_s = simulation.call_s + simulation.token_s * max(rows * length for rows, length, _ in simulation.calls)
     # Patience is four mean calls; then a slot must fall free, and the call itself be made.
     assert odd[0].answered - odd[0].arrival <= 7 * longest_call_s
 
 
-def test_small_requests_pass_a_large_one_which_still_ends() -> None:
-    simulation = Simulation(**CPU)  # type: ignore[arg-type]
+@pytest.mark.parametrize("engine", [CPU, GPU], ids=["CPU", "GPU"])
+def test_small_requests_pass_large_ones_which_still_end(engine: dict[str, float]) -> None:
+    simulation = Simulation(**engine)  # type: ignore[arg-type]
     closed_loop(simulation, 4, texts=200, think_s=0.0005)  # the engine's speed is known from here on
+    lengths = random.Random(1)
     start = simulation.now + 1
+    all_s = 8 * 512 * 100 * simulation.token_s / simulation.slots
     large: list[Text] = []
     small: list[Text] = []
-    simulation.at(start, lambda: large.extend(simulation.submit([100] * 2000)))
-    for index in range(50):
-        simulation.at(start + 0.1 + index * 0.2, lambda: small.extend(simulation.submit([100])))
+    for _ in range(8):
+        simulation.at(start, lambda: large.extend(simulation.submit([lengths.randint(3, 200) for _ in range(512)])))
+    for index in range(100):
+        at = start + all_s * (0.01 + index * 0.009)
+        simulation.at(at, lambda: small.extend(simulation.submit([lengths.choice((5, 17, 100))])))
     simulation.run()
-    alone_s = 2000 * 100 * simulation.token_s / simulation.slots
-    assert max(text.answered - text.arrival for text in small) < 0.25 * alone_s
-    assert max(text.answered for text in large) - start < 1.5 * alone_s + 2
+    longest_call_s = simulation.call_s + simulation.token_s * max(rows * length for rows, length, _ in simulation.calls)
+    # A call of each length may go before, on two slots.
+    assert max(text.answered - text.arrival for text in small) < 8 * longest_call_s
+    assert max(text.answered for text in large) - start < 1.5 * all_s
+
+
+def test_many_small_requests_leave_a_large_one_its_part() -> None:
+    simulation = Simulation(**CPU)  # type: ignore[arg-type]
+    large: list[Text] = []
+    simulation.at(1, lambda: large.extend(simulation.submit([100] * 500)))
+    closed_loop(simulation, 64, texts=10_000, think_s=0.0005)
+    alone_s = 500 * 100 * simulation.token_s / simulation.slots
+    # 9 parts beside at most 64 of one part each.
+    assert max(text.answered for text in large) - 1 < 1.2 * alone_s * (64 + 9) / 9
+
+
+def test_calls_of_bounded_time_cost_a_cpu_nothing() -> None:
+    ended_s, longest_s = {}, {}
+    for bound_s in (LONGEST_CALL_S, math.inf):
+        simulation = Simulation(**CPU, longest_call_s=bound_s)  # type: ignore[arg-type]
+        lengths = random.Random(1)
+        for _ in range(8):
+            simulation.submit([lengths.randint(3, 200) for _ in range(512)])
+        simulation.run()
+        ended_s[bound_s] = simulation.now
+        longest_s[bound_s] = max(
+            simulation.call_s + simulation.token_s * rows * length
+            for rows, length, _ in simulation.calls[simulation.slots :]  # the first ones tell how long calls take
+        )
+    assert ended_s[LONGEST_CALL_S] < 1.03 * ended_s[math.inf]
+    assert longest_s[LONGEST_CALL_S] < 1.1 * LONGEST_CALL_S < longest_s[math.inf]

@@ -74,6 +74,34 @@ async def test_a_lone_request_leaves_at_once(make_scheduler: MakeScheduler) -> N
     assert timings.queue_s < 0.05
 
 
+async def test_slots_come_and_go(make_scheduler: MakeScheduler) -> None:
+    engine = FakeEngine(gate=asyncio.Event())
+    scheduler = make_scheduler(engine, slots=1, max_batch_tokens=32, max_delay_s=0)
+    assert engine.gate
+
+    async def run() -> None:
+        encodings = some(20)
+        rows, _ = await scheduler.run(encodings, soon())
+        np.testing.assert_allclose(rows, expected_rows(encodings), rtol=1e-5, atol=1e-6)
+
+    running = asyncio.create_task(run())
+    await asyncio.sleep(0.01)
+    assert engine.running == 1
+    scheduler.resize(3)
+    await asyncio.sleep(0.01)
+    assert engine.running == 3
+    scheduler.resize(1)
+    started = len(engine.batches)
+    engine.gate.set()
+    await running
+    assert len(engine.batches) > started
+    assert engine.most_running == 3
+
+    engine.most_running = 0
+    await run()
+    assert engine.most_running == 1
+
+
 async def test_no_more_calls_than_slots(make_scheduler: MakeScheduler) -> None:
     engine = FakeEngine(delay_s=0.001)
     await make_scheduler(engine, slots=3, max_delay_s=0).run(some(200), soon())
@@ -91,6 +119,39 @@ async def test_one_text_does_not_wait_for_all_of_a_large_request(make_scheduler:
     calls_until_answered = len(engine.batches) - before
     await large
     assert calls_until_answered < 0.2 * (len(engine.batches) - before)
+
+
+async def test_a_newcomer_passes_many_requests_that_wait(make_scheduler: MakeScheduler) -> None:
+    engine = FakeEngine(delay_s=0.002)
+    scheduler = make_scheduler(engine, slots=1)
+    large = [asyncio.create_task(scheduler.run(some(200, seed), soon(30))) for seed in range(8)]
+    await asyncio.sleep(0.05)
+    before = len(engine.batches)
+    await scheduler.run([encoding(1, 2, 3)], soon())
+    calls_until_answered = len(engine.batches) - before
+    await asyncio.gather(*large)
+    assert calls_until_answered < 0.2 * (len(engine.batches) - before)
+
+
+async def test_calls_are_cut_to_what_the_engine_does_in_their_time(
+    make_scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.scheduler.LONGEST_CALL_S", 0.1)
+    engine = FakeEngine(make_spec(max_batch_size=64, length_buckets=(32,)))
+    scheduler = make_scheduler(engine, slots=1)
+    text = encoding(*range(1, 33))
+    for rows, delay_s in ((1, 0.0), (64, 0.2)):
+        engine.delay_s = delay_s
+        await scheduler.run([text] * rows, soon())
+    engine.delay_s = 0.0
+    await scheduler.run([text] * 64, soon())
+    rows_of_calls = [len(batch.input_ids) for batch in engine.batches]
+    assert rows_of_calls[:2] == [1, 64]
+    assert 16 <= rows_of_calls[2] <= 40  # about half: the timer may be late
+    # Single texts of many callers are none of them in another's way.
+    engine.batches.clear()
+    await asyncio.gather(*(scheduler.run([text], soon()) for _ in range(64)))
+    assert [len(batch.input_ids) for batch in engine.batches] == [64]
 
 
 async def test_a_batch_that_is_not_full_waits_for_company_while_the_engine_is_busy(
