@@ -6,12 +6,12 @@ loop for seconds.
 """
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import orjson
 
 from gateway.errors import InvalidRequest, TokenLimitExceeded, TooManyInputs
+from gateway.http.surrogates import replace_lone_surrogates
 
 _BOM = b"\xef\xbb\xbf"
 _UNCOUNTED_BYTES = 256 * 1024
@@ -21,9 +21,8 @@ _COUNT_BYTES = 1024 * 1024
 _OTHER_VALUES = 1000
 """Values and containers that a body may have beside those of `input`."""
 
-_SURROGATE = re.compile(rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(\\u[dD][c-fC-F][0-9a-fA-F]{2})?|[c-fC-F][0-9a-fA-F]{2})")
-"""What looks like the escape of a surrogate, or like a pair's (group 1 its second half)."""
-_ESCAPE_BYTES = len(rb"\ufffd")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+"""What looks like the start of a surrogate's escape."""
 _INPUT_KEY = re.compile(
     b'"' + b"".join(rb"(?:%c|\\u00(?i:%x))" % (letter, letter) for letter in b"input") + rb'"[ \t\r\n]*:'
 )
@@ -61,36 +60,15 @@ def _load(body: bytes | bytearray) -> object:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        position = error.pos
-    # orjson refuses lone surrogates. U+FFFD's escape is as long as theirs, so that positions stay true.
-    if surrogates := list(_find_lone_surrogates(body)):
-        body = bytearray(body)
-        for start in surrogates:
-            body[start : start + _ESCAPE_BYTES] = rb"\ufffd"
+        fault = error
+    if _SURROGATE.search(body):
         try:
-            return orjson.loads(body)
+            return orjson.loads(replace_lone_surrogates(body))
         except orjson.JSONDecodeError as error:
-            position = error.pos
-    raise InvalidRequest(f"The body is not valid JSON, at character {position}.")
-
-
-def _find_lone_surrogates(body: bytes | bytearray) -> Iterator[int]:
-    """Yield the positions of the escapes of surrogates that are not half of a pair."""
-    for match in _SURROGATE.finditer(body):
-        start = match.start()
-        if not _is_escaped(body, start):
-            if not match[1]:
-                yield start
-        elif match[1]:
-            yield match.start(1)
-
-
-def _is_escaped(body: bytes | bytearray, position: int) -> bool:
-    """Return whether an odd number of backslashes stands before that position."""
-    start = position
-    while start > 0 and body[start - 1] == ord("\\"):
-        start -= 1
-    return (position - start) % 2 == 1
+            fault = error
+    if "depth" in fault.msg:
+        raise InvalidRequest("The body is nested too deeply.")
+    raise InvalidRequest(f"The body is not valid JSON, at character {fault.pos}.")
 
 
 def _check_keys(body: bytes | bytearray, value: dict[str, Any]) -> None:

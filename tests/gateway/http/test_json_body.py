@@ -36,6 +36,17 @@ def test_lone_surrogates_are_replaced(escaped: str, text: str) -> None:
     assert load(b'{"a":"%b"}' % escaped.encode()) == {"a": text}
 
 
+@pytest.mark.parametrize("window_bytes", range(1, 14))
+def test_lone_surrogates_are_replaced_wherever_they_are(window_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.http.surrogates._WINDOW_BYTES", window_bytes)
+    body = rb'{"a":"\\ud83d\ude00\ud83d\ude00\n\ud83dx\\\udfff\uD83D\uD83D\uDE00\ude00"}'
+    assert load(body) == {"a": "\\ud83d\ufffd😀\n\ufffdx\\\ufffd\ufffd😀\ufffd"}
+
+
+def test_a_body_of_nothing_but_lone_surrogates() -> None:
+    assert load(b'{"a":"%b"}' % (rb"\ud800" * 1_600_000)) == {"a": "\ufffd" * 1_600_000}
+
+
 @given(st.text(st.characters(codec=None, categories=["Cs", "Lu", "So", "Po"]), max_size=12))
 def test_surrogates_as_the_standard_library_pairs_them(text: str) -> None:
     body = json.dumps({"a": text}).encode()
@@ -74,6 +85,24 @@ def test_surrogates_as_the_standard_library_pairs_them(text: str) -> None:
 def test_what_is_not_a_json_object_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidRequest):
         load(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"[" * 2000, id="lists"),
+        pytest.param(b'{"a":' * 9000, id="objects"),
+        pytest.param(rb'{"a":"\ud800","b":' + b"[" * 2000 + b"]" * 2000 + b"}", id="beside-a-surrogate"),
+    ],
+)
+def test_deep_nesting_is_named(body: bytes) -> None:
+    with pytest.raises(InvalidRequest, match="nested too deeply"):
+        load(body)
+
+
+def test_other_faults_are_told_by_their_place() -> None:
+    with pytest.raises(InvalidRequest, match="at character 13"):
+        load(rb'{"a":"\ud800",	}')
 
 
 def test_a_byte_order_mark_is_skipped() -> None:
