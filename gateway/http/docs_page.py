@@ -4,6 +4,7 @@ It loads nothing from anywhere, unlike the framework's own page, so that it work
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any, cast
@@ -14,6 +15,8 @@ table { border-collapse: collapse; width: 100% } td, th { text-align: left; vert
 .3rem 0; border-bottom: 1px solid #ddd } code, pre { font: 14px ui-monospace, monospace } pre { background: #f5f5f5;
 padding: .6rem; overflow-x: auto } h2 { margin-top: 2.5rem; border-bottom: 2px solid #ddd }
 """
+
+_CODE = re.compile("`([^`]+)`")
 
 Document = Mapping[str, Any]
 
@@ -31,7 +34,7 @@ def render_page(document: Document) -> str:
     return "\n".join(
         [
             f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(title)}</title><style>{_STYLE}</style>",
-            f"<h1>{escape(title)}</h1><p>{escape(info['summary'])} The same for machines:",
+            f"<h1>{escape(title)}</h1><p>{_text(info['summary'])} The same for machines:",
             '<a href="openapi.json">openapi.json</a>.</p>',
             *routes,
             "</html>",
@@ -41,7 +44,7 @@ def render_page(document: Document) -> str:
 
 def _operation(document: Document, method: str, path: str, operation: Document) -> Iterator[str]:
     yield f"<h2><code>{escape(method)} {escape(path)}</code></h2>"
-    yield f"<p>{escape(operation.get('description', operation['summary']))}"
+    yield f"<p>{_text(operation.get('description', operation['summary']))}"
     yield "Needs an API key, if the gateway was given any.</p>" if "security" in operation else "</p>"
     body = operation.get("requestBody", {}).get("content", {}).get("application/json")
     if body:
@@ -66,11 +69,16 @@ def _operation(document: Document, method: str, path: str, operation: Document) 
 
 
 def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
-    lines = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows]
+    lines = ["".join(f"<td>{_text(cell)}</td>" for cell in row) for row in rows]
     if lines:
         yield f"<table><tr>{''.join(f'<th>{escape(cell)}</th>' for cell in head)}</tr>"
         yield from (f"<tr>{line}</tr>" for line in lines)
         yield "</table>"
+
+
+def _text(text: str) -> str:
+    """Return a description as HTML; what stands in backticks is code."""
+    return _CODE.sub(r"<code>\1</code>", escape(text))
 
 
 def _resolve(document: Document, schema: Document) -> Document:

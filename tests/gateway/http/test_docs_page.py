@@ -20,6 +20,12 @@ async def test_it_shows_every_route_field_and_status(client: httpx.AsyncClient, 
     assert "NONE or END or START" in response.text
 
 
+async def test_what_descriptions_have_in_backticks_is_shown_as_code(client: httpx.AsyncClient) -> None:
+    page = (await client.get("/docs")).text
+    assert "refuse it (<code>NONE</code>, default)" in page
+    assert "`" not in page
+
+
 async def test_it_loads_nothing_from_elsewhere(client: httpx.AsyncClient) -> None:
     page = (await client.get("/docs")).text
     assert not re.search(r"https?:|//|<script|@import|url\(|src=", page)
