@@ -1,12 +1,14 @@
-"""Runs batches on Triton over gRPC. Built by app; with shared memory the only importer of tritonclient and grpc.
+"""Runs batches on Triton over gRPC, their outputs through shared memory where that works. Built by app.
 
 Foreign exceptions end here: everything that leaves this file is of `errors`.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from grpc.aio import UsageError
 from numpy.typing import NDArray
 from tritonclient.grpc import InferInput, InferRequestedOutput, InferResult
 from tritonclient.grpc.aio import InferenceServerClient
-from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+from tritonclient.utils import InferenceServerException, np_to_triton_dtype, triton_to_np_dtype
 
 from gateway import contract
 from gateway.errors import (
@@ -23,11 +25,14 @@ from gateway.errors import (
     EngineSilent,
     EngineTimeout,
     EngineUnavailable,
+    ExceededLimit,
     GatewayError,
     Overloaded,
     StartupError,
 )
 from gateway.model_spec import parse_model_spec
+from gateway.output_slots import OutputSlots, Region, RegionsLost
+from gateway.shared_memory import BYTES_PER_VALUE, SharedMemoryOptions, open_output_slots
 from gateway.types import Batch, Float32Array, ModelSpec, OutputKind
 
 _log = logging.getLogger(__name__)
@@ -54,12 +59,17 @@ class TritonEngine:
     """One model on one Triton, as an `Engine`. Made by `open_triton_engine`.
 
     Calls go over one connection; a second one, idle else, takes those that the first one lost.
+
+    Args:
+        url: its gRPC endpoint.
+        spec: what the model says of itself.
+        slots: shared memory for the outputs; None if they travel over gRPC.
     """
 
-    def __init__(self, url: str, spec: ModelSpec) -> None:
+    def __init__(self, url: str, spec: ModelSpec, slots: OutputSlots | None = None) -> None:
         self._url = url
         self._spec = spec
-        self._outputs = [InferRequestedOutput(spec.output)]
+        self._slots = slots
         self._clients = _connect(url)
 
     @property
@@ -67,30 +77,35 @@ class TritonEngine:
         """What the model said of itself when the engine was opened."""
         return self._spec
 
-    async def infer(self, batch: Batch, timeout_s: float) -> Float32Array:
+    async def infer(self, batch: Batch, timeout_s: float, headers: Mapping[str, str] | None = None) -> Float32Array:
         """Run one batch; see `Engine.infer`. Cancelling the call cancels it at the server."""
         tensors = self._tensors(batch)
         deadline = asyncio.get_running_loop().time() + timeout_s
         clients = first, second = self._clients
         try:
-            result = await self._call(first, tensors, timeout_s)
+            output = await self._call(first, tensors, batch, timeout_s, headers)
         except EngineUnavailable:
             # Inference may be repeated. But where connections were given up, Triton is not worth another wait.
             if self._clients is not clients:
                 raise
-            result = await self._call(second, tensors, deadline - asyncio.get_running_loop().time())
-        return self._checked(result, batch).astype(np.float32, copy=False)
+            remaining_s = deadline - asyncio.get_running_loop().time()
+            output = await self._call(second, tensors, batch, remaining_s, headers)
+        return output.astype(np.float32, copy=False)
 
     async def check_ready(self, timeout_s: float) -> None:
         """Return when Triton has the model ready and unchanged; see `Engine.check_ready`."""
         client = self._clients[0]
         await _check_model_ready(client, self._spec.name, timeout_s)
         try:
-            if await _read_spec(client, self._spec.name, timeout_s) == self._spec:
-                return
+            found = await _read_spec(client, self._spec.name, timeout_s)
         except StartupError as error:
             raise EngineUnavailable(f"The model on Triton was changed: {error}.") from error
-        raise EngineUnavailable("The model on Triton was changed: restart the gateway to serve it as it is now.")
+        if found != self._spec:
+            change = _describe_change(self._spec, found)
+            raise EngineUnavailable(f"The model on Triton has {change}: restart the gateway to serve it as it is now.")
+        if self._slots:
+            with _translated_questions():
+                await self._slots.unregister_retired(client, timeout_s)
 
     async def reconnect(self) -> None:
         """Give all connections up, dead ones that nobody noticed too; see `Engine.reconnect`."""
@@ -99,15 +114,45 @@ class TritonEngine:
             await client.close()
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Give the shared memory up, and close the connections."""
+        if self._slots:
+            await self._slots.close(self._clients[0])
         for client in self._clients:
             await client.close()
 
-    async def _call(self, client: InferenceServerClient, tensors: list[InferInput], timeout_s: float) -> InferResult:
+    async def _call(
+        self,
+        client: InferenceServerClient,
+        tensors: list[InferInput],
+        batch: Batch,
+        timeout_s: float,
+        headers: Mapping[str, str] | None,
+    ) -> NDArray[np.floating[Any]]:
+        """Make one call over that connection; once more if Triton has forgotten the shared memory meanwhile."""
+        call = partial(self._call_once, client, tensors, batch, max(timeout_s, _LEAST_TIMEOUT_S), headers)
+        try:
+            return await call()
+        except RegionsLost:
+            return await call()
+
+    async def _call_once(
+        self,
+        client: InferenceServerClient,
+        tensors: list[InferInput],
+        batch: Batch,
+        timeout_s: float,
+        headers: Mapping[str, str] | None,
+    ) -> NDArray[np.floating[Any]]:
+        output = InferRequestedOutput(self._spec.output)
+        byte_size = batch.input_ids.size * self._spec.hidden_size * BYTES_PER_VALUE
         with _translated_errors():
-            return await client.infer(
-                self._spec.name, tensors, outputs=self._outputs, client_timeout=max(timeout_s, _LEAST_TIMEOUT_S)
-            )
+            async with self._slots.lease(client, byte_size, timeout_s) if self._slots else nullcontext() as region:
+                if region:
+                    output.set_shared_memory(region.name, byte_size)
+                result = await client.infer(
+                    self._spec.name, tensors, outputs=[output], client_timeout=timeout_s, headers=headers
+                )
+                return self._checked(result, region, batch)
 
     def _tensors(self, batch: Batch) -> list[InferInput]:
         arrays = {contract.INPUT_IDS: batch.input_ids, contract.ATTENTION_MASK: batch.attention_mask}
@@ -120,46 +165,70 @@ class TritonEngine:
             tensors.append(tensor)
         return tensors
 
-    def _checked(self, result: InferResult, batch: Batch) -> NDArray[np.floating[Any]]:
+    def _checked(self, result: InferResult, region: Region | None, batch: Batch) -> NDArray[np.floating[Any]]:
         rows, length = batch.input_ids.shape
         hidden_size = self._spec.hidden_size
         pooled = self._spec.output_kind is OutputKind.SENTENCE_EMBEDDING
         expected = (rows, hidden_size) if pooled else (rows, length, hidden_size)
-        output = _read_output(result, self._spec.output)
+        output = self._read_output(result, region)
         if output.shape != expected or output.dtype not in (np.float32, np.float16):
             raise EngineBadOutput(
                 f"The engine answered {output.dtype} {list(output.shape)} instead of float32 {list(expected)}."
             )
         return output
 
+    def _read_output(self, result: InferResult, region: Region | None) -> NDArray[np.floating[Any]]:
+        name = self._spec.output
+        try:
+            if region and (tensor := result.get_output(name)):
+                return region.view(triton_to_np_dtype(tensor.datatype), tuple(tensor.shape))
+            output: NDArray[np.floating[Any]] | None = result.as_numpy(name)
+        except (ValueError, TypeError, InferenceServerException) as error:
+            raise EngineBadOutput("The engine's answer has not as many bytes as its shape and dtype say.") from error
+        if output is None:
+            raise EngineBadOutput("The engine's answer has no output tensor.")
+        return output
 
-def _read_output(result: InferResult, name: str) -> NDArray[np.floating[Any]]:
-    try:
-        output: NDArray[np.floating[Any]] | None = result.as_numpy(name)
-    except (ValueError, TypeError, InferenceServerException) as error:
-        raise EngineBadOutput("The engine's answer has not as many bytes as its shape and dtype say.") from error
-    if output is None:
-        raise EngineBadOutput("The engine's answer has no output tensor.")
-    return output
 
-
-async def open_triton_engine(url: str, model: str, timeout_s: float) -> TritonEngine:
+async def open_triton_engine(
+    url: str, model: str, timeout_s: float, shared_memory: SharedMemoryOptions | None = None
+) -> TritonEngine:
     """Wait until Triton has the model ready, and read what it says of itself.
 
     Args:
         url: Triton's gRPC endpoint.
         model: Triton's name of the model.
         timeout_s: longest wait, seconds; the reason for waiting is logged every few seconds.
+        shared_memory: whether the outputs travel through it; None: they do not.
 
     Raises:
-        StartupError: the model was not ready in time, or does not keep the contract.
+        StartupError: the model was not ready in time, does not keep the contract, or shared memory was asked for and
+            cannot be had.
     """
     client = InferenceServerClient(url, channel_args=_CHANNEL_ARGS)
     try:
         await _wait_ready(client, url, model, timeout_s)
-        return TritonEngine(url, await _read_spec(client, model, _CONFIG_TIMEOUT_S))
+        spec = await _read_spec(client, model, _CONFIG_TIMEOUT_S)
+        with _translated_questions():
+            slots = await open_output_slots(client, spec, shared_memory) if shared_memory else None
+        return TritonEngine(url, spec, slots)
     except GatewayError as error:
         raise StartupError(f"Triton at {url} did not tell the configuration of {model}: {error}") from error
+    finally:
+        await client.close()
+
+
+async def read_model_spec(url: str, model: str, timeout_s: float) -> ModelSpec:
+    """Ask a Triton once what the model says of itself.
+
+    Raises:
+        EngineUnavailable: it cannot be reached, or has not the model ready.
+        StartupError: the model does not keep the contract.
+    """
+    client = InferenceServerClient(url, channel_args=_CHANNEL_ARGS)
+    try:
+        await _check_model_ready(client, model, timeout_s)
+        return await _read_spec(client, model, timeout_s)
     finally:
         await client.close()
 
@@ -173,6 +242,11 @@ async def _read_spec(client: InferenceServerClient, model: str, timeout_s: float
     with _translated_questions():
         config = await client.get_model_config(model, as_json=True, client_timeout=timeout_s)
     return parse_model_spec(config["config"])
+
+
+def _describe_change(served: ModelSpec, found: ModelSpec) -> str:
+    names = [one.name for one in fields(ModelSpec) if getattr(served, one.name) != getattr(found, one.name)]
+    return ", ".join(f"{name} {getattr(found, name)} instead of {getattr(served, name)}" for name in names)
 
 
 async def _wait_ready(client: InferenceServerClient, url: str, model: str, timeout_s: float) -> None:
@@ -233,8 +307,10 @@ def _translate(status: str, message: str) -> GatewayError:
     code = status.removeprefix("StatusCode.")
     if code == "DEADLINE_EXCEEDED" or "Request timeout expired" in message:
         return EngineTimeout("The engine did not answer before the request's deadline.")
+    if "shared memory size specified with the request" in message:
+        return EngineBadOutput("The engine's answer is larger than it was asked for.")
     if "Exceeds maximum queue size" in message:
-        return Overloaded("The engine's queue is full. Try again later.", retry_after_s=1)
+        return Overloaded("The engine's queue is full. Try again later.", ExceededLimit.TRITON_QUEUE, retry_after_s=1)
     if code in ("UNAVAILABLE", "NOT_FOUND", "CANCELLED"):
         return EngineUnavailable("Triton cannot be reached, or has the model not ready.", retry_after_s=1)
     return EngineRejected(f"The engine refused the batch ({code}).")
