@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -169,10 +170,22 @@ def right_vectors(port: int) -> Vectors:
 
 
 def run_chaos(
-    triton: RestartableTriton, repository: Path, log: Path, *, seconds: float, rate: float, seed: int, workers: int = 1
+    triton: RestartableTriton,
+    repository: Path,
+    log: Path,
+    *,
+    seconds: float,
+    rate: float,
+    seed: int,
+    workers: int = 1,
+    steady: RestartableTriton | None = None,
 ) -> Report:
-    """Torment Triton for that time, under load; return what callers saw and the gateway counted."""
-    settings: dict[str, Any] = {"model_repository": repository, "triton_url": triton.url, "workers": workers}
+    """Torment Triton for that time, under load; return what callers saw and the gateway counted.
+
+    A second one, `steady`, is left in peace; then nobody may be refused.
+    """
+    urls = [each.url for each in (triton, steady) if each]
+    settings: dict[str, Any] = {"model_repository": repository, "triton_url": ",".join(urls), "workers": workers}
     with run_gateway(log, request_timeout_s=REQUEST_TIMEOUT_S, **settings) as gateway, ThreadPoolExecutor(1) as thread:
         port = int(gateway.url.rpartition(":")[2])
         vectors = right_vectors(port)
@@ -189,6 +202,8 @@ def run_chaos(
         torment(triton, seconds, report, seed, is_back)
         load.result()
         wait_until(lambda: sample(gateway.url, "requests_in_flight") == 1, 15)
+        if steady and (refused := report.outcomes["503"]):
+            report.wrong.append(f"{refused} were refused though one Triton was there")
         counted = Counter(answered(gateway.url)) - before - probes
         report.counted = {status: int(count) for status, count in counted.items()}
     return report
@@ -200,11 +215,17 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=10)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
-    options = parser.parse_args()
+    parser.add_argument("--steady", action="store_true", help="with a second Triton that is left in peace")
+    options = vars(parser.parse_args())
     repository = ROOT / ".cache" / "test_triton_repo"
-    with RestartableTriton(repository) as triton, tempfile.TemporaryDirectory() as folder:
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        triton, other = (stack.enter_context(RestartableTriton(repository)) for _ in range(2))
         triton.start()
-        report = run_chaos(triton, repository, Path(folder, "gateway.log"), **vars(options))
+        steady = other if options.pop("steady") else None
+        if steady:
+            steady.start()
+        report = run_chaos(triton, repository, Path(folder, "gateway.log"), steady=steady, **options)
     print(f"sent {report.sent}, seen {dict(report.outcomes)}, counted {report.counted}: balances {report.balances}")
     longest = {fault: round(seconds, 2) for fault, seconds in report.recoveries_s.items()}
     print(f"faults {dict(report.faults)}, recovered within seconds {longest}")

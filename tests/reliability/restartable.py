@@ -14,9 +14,11 @@ class RestartableTriton:
 
     Attributes:
         url: host:port of its gRPC endpoint.
+        repository: the folder of its models.
     """
 
     def __init__(self, repository: Path) -> None:
+        self.repository = repository
         ports = [free_port() for _ in range(3)]
         self.url = f"127.0.0.1:{ports[0]}"
         self._triton = EmbeddedTriton(repository, grpc_port=ports[0], http_port=ports[1], metrics_port=ports[2])

@@ -30,7 +30,7 @@ def test_replaced_by_one_of_another_shape(stub_gateway: StubGateway) -> None:
     triton.config = copy.deepcopy(config)
     triton.config["max_batch_size"] = 4
     wait_until(lambda: ask(url).status == 503, 3)
-    assert "was changed: restart the gateway" in reason(url)
+    assert "max_batch_size 4 instead of 32: restart the gateway" in reason(url)
     del triton.config["output"]
     wait_until(lambda: "outputs are []" in reason(url), 3)
     triton.config = config

@@ -37,6 +37,20 @@ function quantile(samples, before, q) {
 const seconds = (value) => value === null ? "–" : value < 1 ? `${Math.round(value * 1000)} ms` : `${value.toFixed(1)} s`;
 const ratio = (part, all, digits, unit = "", factor = 1) => all > 0 ? (factor * part / all).toFixed(digits) + unit : "–";
 
+// Only where there are several; one that is gone is NaN.
+function showEndpoints(samples) {
+  const endpoints = select(samples, "gateway_triton_endpoint_up").filter((s) => !Number.isNaN(s.value));
+  document.getElementById("endpoints").hidden = !endpoints.length;
+  document.querySelector("#endpoints tbody").replaceChildren(...endpoints.map(({ labels, value }) => {
+    const row = document.createElement("tr");
+    row.className = value ? "ready" : "unready";
+    row.insertCell().textContent = labels.endpoint;
+    row.insertCell().className = "state";
+    row.insertCell().textContent = labels.model;
+    return row;
+  }));
+}
+
 let earlier = null;
 async function refresh() {
   let samples;
@@ -64,6 +78,7 @@ async function refresh() {
   for (const row of document.querySelectorAll("tr[data-model]")) {
     row.className = sum(samples, "gateway_model_ready", { model: row.dataset.model }) ? "ready" : "unready";
   }
+  showEndpoints(samples);
   earlier = { samples, at };
 }
 
