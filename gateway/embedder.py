@@ -5,14 +5,15 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gateway.contract import SELF_CHECK_MIN_COSINE
 from gateway.errors import (
     EngineBadOutput,
     EngineTimeout,
     EngineUnavailable,
+    ExceededLimit,
     GatewayError,
     InvalidDimensions,
     InvalidRequest,
@@ -22,12 +23,22 @@ from gateway.errors import (
 from gateway.metrics import Metrics
 from gateway.pooling import normalize
 from gateway.scheduler import Scheduler
+from gateway.self_check import describe_mismatch
 from gateway.tokenizer import Tokenizer
 from gateway.types import EmbeddingResult, Encoding, Engine, Float32Array, Inputs, ModelSpec, Timings, Truncate
+
+if TYPE_CHECKING:
+    from gateway.tracing import RequestTrace
 
 _SELF_CHECK_TIMEOUT_S = 60.0
 _LONGEST_RETRY_AFTER_S = 60
 """OpenAI's client ignores longer ones."""
+
+_WAITING = {
+    ExceededLimit.QUEUED_INPUTS: "Too many inputs are waiting.",
+    ExceededLimit.QUEUED_TOKENS: "Too many tokens are waiting.",
+    ExceededLimit.QUEUE_TIME: "What is waiting already will take too long.",
+}
 
 _SYNONYMS = {"document": "passage", "passage": "document"}
 """Input types that mean the same; models name their prompts either way."""
@@ -99,6 +110,7 @@ class Embedder:
         dimensions: int | None = None,
         truncate: Truncate = Truncate.NONE,
         input_type: str | None = None,
+        trace: "RequestTrace | None" = None,
     ) -> EmbeddingResult:
         """Embed the inputs, all or none.
 
@@ -108,6 +120,7 @@ class Embedder:
             dimensions: D, or None for the model's own; vectors are cut to it and normalised again.
             truncate: what happens to an input that is too long.
             input_type: which of the model's prompts is put before each input, or None for no prompt.
+            trace: told of the stages; None if the request is not traced.
 
         Raises:
             InvalidRequest: an input, `dimensions` or `input_type` is not for this model.
@@ -122,15 +135,17 @@ class Embedder:
         deadline = asyncio.get_running_loop().time() + timeout_s
         started = time.perf_counter()
         encodings = await self._encode(inputs, truncate, prompt, deadline)
-        tokenize_s = time.perf_counter() - started
+        tokenized = time.perf_counter()
+        if trace is not None:
+            trace.stage("tokenize", started, tokenized)
         tokens = self._count_tokens(encodings)
         self._admit(len(inputs), tokens)
-        embeddings, timings = await self._run(encodings, deadline)
+        embeddings, timings = await self._run(encodings, deadline, trace)
         return EmbeddingResult(
             embeddings=self._finish(embeddings, dimensions),
             prompt_tokens=tokens,
             truncated_inputs=sum(encoding.truncated for encoding in encodings),
-            timings=replace(timings, tokenize_s=tokenize_s),
+            timings=replace(timings, tokenize_s=tokenized - started),
         )
 
     async def check_ready(self, timeout_s: float) -> None:
@@ -156,15 +171,7 @@ class Embedder:
             vectors = self._finish((await self._run(encodings, deadline))[0], None)
         except GatewayError as error:
             return f"its self-check failed: {error}"
-        if vectors.shape != expected.shape:
-            return f"its vectors are {vectors.shape}, its manifest's {expected.shape}"
-        cosine = float(np.einsum("nd,nd->n", normalize(vectors), expected).min())
-        if cosine < SELF_CHECK_MIN_COSINE:
-            return (
-                f"its vectors differ from its manifest's (cosine {cosine:.4f}): engine, tokenizer or pooling are not"
-                " those it was built with"
-            )
-        return None
+        return describe_mismatch(vectors, expected)
 
     def give_up(self, reason: str) -> None:
         """Be not ready, and fail all requests under way: their answers may be wrong, or never come."""
@@ -185,22 +192,27 @@ class Embedder:
         for name in (input_type, _SYNONYMS.get(input_type, input_type)):
             if name in prompts:
                 return prompts[name]
-        known = ", ".join(sorted(prompts)) or "none"
-        raise InvalidRequest(f"This model has no prompt for that input type. It has: {known}.", param="input_type")
+        if not prompts:
+            raise InvalidRequest("This model has no prompts: leave `input_type` out.", param="input_type")
+        known = " or ".join(f"`{name}`" for name in sorted(prompts))
+        raise InvalidRequest(f"This model has no prompt for that `input_type`; it can be {known}.", param="input_type")
 
     def _admit(self, inputs: int, tokens: int) -> None:
         """Refuse all while not ready, and what would wait too long; what comes while nothing waits is taken then."""
         if self.unready_reason is not None:
             raise _not_ready()
+        limit = self._find_exceeded(inputs, tokens) if self._scheduler.queued_inputs else None
+        if limit is not None:
+            retry_after_s = min(max(math.ceil(self._scheduler.expected_wait_s), 1), _LONGEST_RETRY_AFTER_S)
+            raise Overloaded(f"{_WAITING[limit]} Try again later.", limit, retry_after_s=retry_after_s)
+
+    def _find_exceeded(self, inputs: int, tokens: int) -> ExceededLimit | None:
         scheduler, limits = self._scheduler, self._limits
-        wait_s = scheduler.expected_wait_s
-        if scheduler.queued_inputs and (
-            scheduler.queued_inputs + inputs > limits.max_queued_inputs
-            or scheduler.queued_tokens + tokens > limits.max_queued_tokens
-            or wait_s > limits.max_queue_s
-        ):
-            retry_after_s = min(max(math.ceil(wait_s), 1), _LONGEST_RETRY_AFTER_S)
-            raise Overloaded("Too many inputs are waiting. Try again later.", retry_after_s=retry_after_s)
+        if scheduler.queued_inputs + inputs > limits.max_queued_inputs:
+            return ExceededLimit.QUEUED_INPUTS
+        if scheduler.queued_tokens + tokens > limits.max_queued_tokens:
+            return ExceededLimit.QUEUED_TOKENS
+        return ExceededLimit.QUEUE_TIME if scheduler.expected_wait_s > limits.max_queue_s else None
 
     async def _encode(self, inputs: Inputs, truncate: Truncate, prompt: str, deadline: float) -> list[Encoding]:
         try:
@@ -216,9 +228,11 @@ class Embedder:
             raise TokenLimitExceeded(message, param="input")
         return tokens
 
-    async def _run(self, encodings: Sequence[Encoding], deadline: float) -> tuple[Float32Array, Timings]:
+    async def _run(
+        self, encodings: Sequence[Encoding], deadline: float, trace: "RequestTrace | None" = None
+    ) -> tuple[Float32Array, Timings]:
         try:
-            return await self._scheduler.run(encodings, deadline)
+            return await self._scheduler.run(encodings, deadline, trace)
         except EngineBadOutput:
             self._metrics.bad_output(self._model)
             self.give_up("Its engine answered another tensor than it was asked for.")

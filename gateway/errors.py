@@ -27,6 +27,7 @@
 Messages are written for the caller: never the user's text, a path, or the text of a foreign exception.
 """
 
+from enum import StrEnum
 from typing import ClassVar
 
 
@@ -147,12 +148,33 @@ class UnsupportedMediaType(GatewayError):
     code = "unsupported_media_type"
 
 
+class ExceededLimit(StrEnum):
+    """What was full, as metrics and the log name it."""
+
+    QUEUED_INPUTS = "queued_inputs"
+    QUEUED_TOKENS = "queued_tokens"
+    QUEUE_TIME = "queue_time"
+    BODIES = "bodies"
+    TRITON_QUEUE = "triton_queue"
+
+
 class Overloaded(GatewayError):
-    """No room, here or in Triton's queue; nothing was done."""
+    """No room, here or in Triton's queue; nothing was done.
+
+    Args:
+        message, param, retry_after_s: as of every error.
+        limit: which one the request would have exceeded.
+    """
 
     status = 429
     type = "rate_limit_error"
     code = "overloaded"
+
+    def __init__(
+        self, message: str, limit: ExceededLimit, *, param: str | None = None, retry_after_s: int | None = None
+    ) -> None:
+        super().__init__(message, param=param, retry_after_s=retry_after_s)
+        self.limit = limit
 
 
 class InternalError(GatewayError):

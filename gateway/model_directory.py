@@ -20,6 +20,7 @@ class ModelDirectory:
         name: the folder's name, which is Triton's name of the model.
         tokenizer: its tokenizer.json.
         created: when it was built, Unix time in seconds.
+        precision: what its engine computes in: fp32, fp16, bf16 or mixed.
         check_texts: texts whose vectors are known.
         check_embeddings: float32 [texts,H] of unit length, as the builder's reference gave them.
     """
@@ -27,6 +28,7 @@ class ModelDirectory:
     name: str
     tokenizer: Path
     created: int
+    precision: str
     check_texts: list[str]
     check_embeddings: Float32Array
 
@@ -64,6 +66,7 @@ def read_model_directory(repository: Path, name: str) -> ModelDirectory:
             name=name,
             tokenizer=path / contract.TOKENIZER_FILE,
             created=int(datetime.fromisoformat(manifest["created"]).timestamp()),
+            precision=manifest["recipe"]["graph"]["precision"],
             check_texts=list(check["texts"]),
             check_embeddings=np.array(check["embeddings"], np.float32),
         )

@@ -16,11 +16,13 @@ class ServedModel:
         id: its public name; may contain slashes.
         embedder: answers its requests.
         created: Unix time of its engine's manifest, seconds.
+        precision: what its engine computes in, as the manifest says.
     """
 
     id: str
     embedder: Embedder
     created: int
+    precision: str
 
 
 class Registry:

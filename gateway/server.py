@@ -11,12 +11,15 @@ import logging
 import math
 import signal
 import socket
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from threading import Event
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import uvicorn
 
@@ -25,13 +28,19 @@ from gateway.http.app import create_app
 from gateway.http_protocol import HttpProtocol
 from gateway.metrics import Metrics
 from gateway.serving import open_registry, served_names
-from gateway.settings import Settings
+from gateway.settings import Settings, tracing_is_on
+
+if TYPE_CHECKING:
+    from gateway.tracing import Tracing
 
 _log = logging.getLogger("gateway")
 
 _KEEP_ALIVE_S = 75
 """Idle connections live longer than those of common proxies (60 s), which else reuse one that is just being closed."""
 _BACKLOG = 2048
+_SWITCH_INTERVAL_S = 0.0005
+"""How long a worker thread may keep the interpreter lock that the event loop waits for. A short request asks for it ten
+times or so, and would wait for Python's 5 ms each time while others are tokenized."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -64,12 +73,34 @@ def serve(
         metrics_folder: shared with other workers; None without them.
 
     Raises:
+        StartupError: traces are asked for and cannot be made.
         SystemExit: the models could not be opened, or it was told to stop before.
     """
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     metrics = Metrics(served_names(settings), metrics_folder)
     stopping = Event()
-    app = create_app(settings, partial(open_registry, settings, metrics, stopping), metrics)
-    Server(_config(settings, app), stopping, settings.drain_s, on_listening).run([listener])
+    with _tracing() as tracing:
+        app = create_app(settings, partial(open_registry, settings, metrics, stopping, tracing), metrics, tracing)
+        Server(_config(settings, app), stopping, settings.drain_s, on_listening).run([listener])
+
+
+@contextmanager
+def _tracing() -> "Iterator[Tracing | None]":
+    """Have tracing while the block runs, if it is on; what is left is sent at its end."""
+    if not tracing_is_on():
+        yield None
+        return
+    try:
+        from gateway.tracing import open_tracing  # noqa: PLC0415 - not to be paid for where it is off
+    except ImportError as error:
+        raise StartupError(
+            "OTEL_EXPORTER_OTLP_ENDPOINT asks for traces: install them with `pip install 'embedding-gateway[otel]'`"
+        ) from error
+    tracing = open_tracing()
+    try:
+        yield tracing
+    finally:
+        tracing.close()
 
 
 class Server(uvicorn.Server):

@@ -1,15 +1,34 @@
-"""The one place that reads the environment: a frozen Settings from GATEWAY_* variables, read once at start."""
+"""The one place that reads the environment: a frozen Settings from GATEWAY_* variables, read once at start.
+
+OpenTelemetry's own OTEL_* variables are read by its SDK; here only whether they ask for spans.
+"""
 
 import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, PositiveInt, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, SecretStr
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from gateway.errors import StartupError
+from gateway.logs import parse_levels
+from gateway.triton_url import parse_triton_url
+
+_OTLP_PROTOCOL = "http/protobuf"
 
 
 def _split(value: object) -> object:
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+def _check_triton_url(value: str) -> str:
+    parse_triton_url(value)
+    return value
+
+
+def _check_levels(text: str) -> str:
+    parse_levels(text)
+    return text
 
 
 CommaSeparated = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
@@ -31,13 +50,26 @@ class Settings(BaseSettings):
         le=3600,
         description="how long SIGTERM leaves the port open while ready says 503, so that balancers notice, seconds",
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least severe level logged")
+    log_level: Annotated[str, AfterValidator(_check_levels)] = Field(
+        "info",
+        description="least severe level logged: `debug`, `info`, `warning` or `error`; single modules may have one of"
+        " their own: `info,gateway.scheduler=debug`",
+    )
     log_format: Literal["auto", "json", "text"] = Field(
         "auto", description="`json`: one object a line; `text` for people; `auto`: text on a terminal, else json"
     )
 
-    triton_url: str = Field("127.0.0.1:8001", description="Triton's gRPC endpoint, host:port")
+    triton_url: Annotated[str, AfterValidator(_check_triton_url)] = Field(
+        "127.0.0.1:8001",
+        description="Triton's gRPC endpoint, `host:port`; several with commas between; `dns:///name:port` for all"
+        " addresses of a name",
+    )
     startup_timeout_s: Seconds = Field(300.0, description="longest wait for Triton at start, seconds")
+    shared_memory: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="how token embeddings come from Triton: through shared memory where it works (`auto`), or else no"
+        " start (`on`), or over gRPC (`off`)",
+    )
 
     model_repository: Path = Field(
         Path("triton_repo"), description="folder of the model directories, shared with Triton"
@@ -99,6 +131,28 @@ def unknown_variables() -> list[str]:
     prefix = Settings.model_config["env_prefix"]
     known = {f"{prefix}{name}".upper() for name in Settings.model_fields}
     return sorted(name for name in os.environ if name.upper().startswith(prefix) and name.upper() not in known)
+
+
+def tracing_is_on() -> bool:
+    """Say whether OpenTelemetry's own variables ask for spans to be sent over OTLP.
+
+    Raises:
+        StartupError: they ask for it in a way that this gateway does not know.
+    """
+
+    def read(*names: str) -> str:
+        return next((value for name in names if (value := os.environ.get(name, "").strip())), "")
+
+    endpoint = read("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    is_disabled = read("OTEL_SDK_DISABLED").lower() == "true" or read("OTEL_TRACES_EXPORTER") == "none"
+    if not endpoint or is_disabled:
+        return False
+    protocol = read("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL") or _OTLP_PROTOCOL
+    if protocol != _OTLP_PROTOCOL:
+        raise StartupError(f"OTEL_EXPORTER_OTLP_PROTOCOL: only {_OTLP_PROTOCOL} is spoken, most often on port 4318")
+    if not endpoint.startswith(("http://", "https://")):
+        raise StartupError("OTEL_EXPORTER_OTLP_ENDPOINT: not a URL; one is http://collector:4318")
+    return True
 
 
 def describe_settings() -> str:

@@ -130,15 +130,17 @@ class EmbeddingResult:
 
 
 class Engine(Protocol):
-    """One model on one Triton: all that the scheduler knows of it."""
+    """One model on Triton, at one endpoint or several: all that the scheduler knows of it."""
 
     @property
     def spec(self) -> ModelSpec:
         """What the engine said of itself when it was opened."""
         ...
 
-    async def infer(self, batch: Batch, timeout_s: float) -> Float32Array:
+    async def infer(self, batch: Batch, timeout_s: float, headers: Mapping[str, str] | None = None) -> Float32Array:
         """Run one batch; return float32 [B,S,H] or [B,H] as `spec.output_kind` says, possibly a read-only view.
+
+        `headers` go along with the call: the context of its trace, or nothing.
 
         Raises:
             EngineUnavailable: Triton cannot be reached, nor on another connection, or the model is not ready.

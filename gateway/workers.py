@@ -23,6 +23,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
 
+from gateway.errors import StartupError
 from gateway.logs import configure_logging
 from gateway.metrics import MULTIPROCESS_VARIABLE, forget_process
 from gateway.server import graceful_shutdown_s, serve
@@ -160,7 +161,11 @@ def _work(settings: Settings, listener: socket.socket, metrics_folder: Path, pip
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     configure_logging(settings.log_level, settings.log_format)
     threading.Thread(target=_end_with_parent, args=[metrics_folder], daemon=True).start()
-    serve(settings, listener, lambda: pipe.send(True), metrics_folder)
+    try:
+        serve(settings, listener, lambda: pipe.send(True), metrics_folder)
+    except StartupError as error:
+        _log.critical("cannot start: %s", error)
+        sys.exit(1)
 
 
 def _end_with_parent(metrics_folder: Path) -> None:

@@ -1,7 +1,7 @@
 """An engine without a model: its answer is computed from the ids, so that order and padding faults show."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -53,6 +53,7 @@ class FakeEngine:
         gate: when set, calls wait for it.
         error: raised by each call, if not None.
         batches: all batches asked for.
+        headers: what went along with each.
         running: calls under way; most_running the largest it was.
         cancelled: calls that were cancelled.
     """
@@ -63,6 +64,7 @@ class FakeEngine:
     error: Exception | None = None
     padding_value: float = 1e30
     batches: list[Batch] = field(default_factory=list)
+    headers: list[Mapping[str, str] | None] = field(default_factory=list)
     running: int = 0
     most_running: int = 0
     cancelled: int = 0
@@ -70,9 +72,10 @@ class FakeEngine:
     reconnects: int = 0
     not_ready: Exception | None = None
 
-    async def infer(self, batch: Batch, timeout_s: float) -> Float32Array:
+    async def infer(self, batch: Batch, timeout_s: float, headers: Mapping[str, str] | None = None) -> Float32Array:
         assert timeout_s > 0
         self.batches.append(batch)
+        self.headers.append(headers)
         self.running += 1
         self.most_running = max(self.most_running, self.running)
         try:

@@ -22,7 +22,8 @@ ALLOWED: dict[str, set[str]] = {
     "contract": set(),
     "types": {"contract"},
     "errors": set(),
-    "settings": BASE,
+    "triton_url": BASE,
+    "settings": BASE | {"triton_url", "logs"},
     "logs": set(),
     "metrics": BASE,
     "batching": BASE,
@@ -34,23 +35,45 @@ ALLOWED: dict[str, set[str]] = {
     "batch_queue": BASE | {"batching"},
     "engine_cost": set(),
     "drain_rate": set(),
-    "scheduler": BASE | {"batching", "batch_queue", "engine_cost", "drain_rate", "pooling", "metrics"},
-    "embedder": BASE | {"tokenizer", "scheduler", "pooling", "metrics"},
+    "virtual_time": set(),
+    "call_limit": set(),
+    "tracing": BASE,
+    "scheduler": BASE
+    | {
+        "batching",
+        "batch_queue",
+        "engine_cost",
+        "call_limit",
+        "drain_rate",
+        "virtual_time",
+        "pooling",
+        "metrics",
+        "tracing",
+    },
+    "self_check": BASE | {"batching", "pooling"},
+    "embedder": BASE | {"tokenizer", "scheduler", "pooling", "metrics", "self_check", "tracing"},
     "registry": BASE | {"embedder"},
     "watch": BASE | {"embedder", "metrics", "model_directory"},
-    "http_protocol": set(),
-    "triton": BASE | {"model_spec"},
+    "http_protocol": {"joined_writes"},
+    "joined_writes": set(),
+    "replica": BASE | {"self_check"},
+    "replicas": BASE | {"replica", "self_check", "metrics", "triton_url"},
+    "memory_owner": set(),
+    "output_slots": BASE | {"memory_owner"},
+    "shared_memory": BASE | {"batching", "memory_owner", "output_slots"},
+    "triton": BASE | {"model_spec", "output_slots", "shared_memory"},
     "engine_match": BASE,
 }
 # They put the parts together, and may know all of them.
 ASSEMBLY = {"__main__", "serving", "server", "workers"}
 # The HTTP files know the pipeline's face, not its insides.
-HTTP_MAY_SEE = BASE | {"http", "registry", "metrics", "settings"}
+HTTP_MAY_SEE = BASE | {"http", "registry", "metrics", "settings", "tracing"}
 # Who may import a library; nobody else does.
 LIBRARIES = {
     "grpc": {"triton"},
-    "tritonclient": {"triton", "engine_match"},
+    "tritonclient": {"triton", "output_slots", "shared_memory", "engine_match"},
     "prometheus_client": {"metrics"},
+    "opentelemetry": {"tracing"},
     "tokenizers": {"tokenizer", "token_ids"},
     "uvicorn": {"server", "http_protocol"},
 }
@@ -69,7 +92,8 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def own_modules(path: Path) -> set[str]:
-    return {name.split(".")[1] for name in imports(path) if name.startswith("gateway.")}
+    names = {name.split(".")[1] for name in imports(path) if name.startswith("gateway.")}
+    return names - {"__version__"}
 
 
 def libraries(path: Path) -> set[str]:

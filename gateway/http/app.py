@@ -4,11 +4,11 @@ Nothing is global and nothing happens at import. Called by __main__, and by test
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from importlib.metadata import version
-from typing import TypedDict
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from fastapi import FastAPI
 from starlette.middleware import Middleware
@@ -16,6 +16,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway import __version__
 from gateway.errors import StartupError
 from gateway.http import routes, status_page
 from gateway.http.api_keys import ApiKeys
@@ -29,6 +30,9 @@ from gateway.metrics import Metrics
 from gateway.registry import Registry
 from gateway.settings import Settings
 
+if TYPE_CHECKING:
+    from gateway.tracing import Tracing
+
 _JSON_THREADS = 1
 """More would only take turns: parsing and writing hold the interpreter lock. The event loop would wait for each."""
 
@@ -41,13 +45,16 @@ class State(TypedDict):
     services: Services
 
 
-def create_app(settings: Settings, open_registry: OpenRegistry, metrics: Metrics) -> FastAPI:
+def create_app(
+    settings: Settings, open_registry: OpenRegistry, metrics: Metrics, tracing: "Tracing | None" = None
+) -> FastAPI:
     """Return the application.
 
     Args:
         settings: how it runs.
         open_registry: opens the served models for the app's lifetime; may raise StartupError.
         metrics: told of everything; shown at /metrics.
+        tracing: told of requests; None if it is off.
     """
 
     @asynccontextmanager
@@ -57,15 +64,17 @@ def create_app(settings: Settings, open_registry: OpenRegistry, metrics: Metrics
             async with open_registry() as registry:
                 yield {"services": Services(settings, registry, metrics, api_keys, json_threads)}
 
-    app = FastAPI(
+    app = Application(
+        _middleware(settings, metrics, tracing),
         title="Embedding gateway",
         summary="OpenAI-compatible embeddings over NVIDIA Triton.",
-        version=version("embedding-gateway"),
+        version=__version__,
         lifespan=lifespan,
         redirect_slashes=False,
         docs_url=None,
         redoc_url=None,
-        middleware=_middleware(settings, metrics),
+        # Requests are traced and counted here, with another choice of what may be told.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         exception_handlers=EXCEPTION_HANDLERS,
     )
     app.include_router(routes.api)
@@ -75,7 +84,27 @@ def create_app(settings: Settings, open_registry: OpenRegistry, metrics: Metrics
     return app
 
 
-def _middleware(settings: Settings, metrics: Metrics) -> list[Middleware]:
+class Application(FastAPI):
+    """FastAPI inside of our middleware, not around it: a request that the shortcut answers meets none of its layers.
+
+    Args:
+        outermost: the middleware, outermost first.
+        options: FastAPI's.
+    """
+
+    def __init__(self, outermost: Sequence[Middleware], **options: Any) -> None:
+        super().__init__(**options)
+        self._outermost = outermost
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Return what answers a request."""
+        app = super().build_middleware_stack()
+        for middleware, args, kwargs in reversed(self._outermost):
+            app = middleware(app, *args, **kwargs)
+        return app
+
+
+def _middleware(settings: Settings, metrics: Metrics, tracing: "Tracing | None") -> list[Middleware]:
     """Return the middleware, outermost first."""
     cors = Middleware(
         CORSMiddleware,
@@ -88,7 +117,7 @@ def _middleware(settings: Settings, metrics: Metrics) -> list[Middleware]:
     return [
         Middleware(StartupErrors),
         Middleware(CanonicalTarget),
-        Middleware(RequestObserver, metrics=metrics, route_of=route_template),
+        Middleware(RequestObserver, metrics=metrics, route_of=route_template, tracing=tracing),
         *([cors] if settings.cors_origins else []),
         Middleware(CrashHandler),
         Middleware(DisconnectWatch, send_timeout_s=settings.send_timeout_s),
@@ -102,6 +131,7 @@ def _middleware(settings: Settings, metrics: Metrics) -> list[Middleware]:
     ]
 
 
+@lru_cache(1024)
 def route_template(path: str) -> str:
     """Return the template of the route with that path, or `unmatched`."""
     return _template(path, (*routes.api.routes, *routes.operations.routes, *status_page.router.routes))

@@ -6,7 +6,7 @@ from contextlib import suppress
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.errors import Overloaded, RequestTimeout, RequestTooLarge
+from gateway.errors import ExceededLimit, Overloaded, RequestTimeout, RequestTooLarge
 
 
 class BodyLimit:
@@ -49,7 +49,8 @@ class _Room:
 
     def take(self, length: int) -> None:
         if length > self._free_bytes:
-            raise Overloaded("Too many long requests are under way. Try again later.", retry_after_s=1)
+            message = "Too many long requests are under way. Try again later."
+            raise Overloaded(message, ExceededLimit.BODIES, retry_after_s=1)
         self._free_bytes -= length
 
     def give_back(self, length: int) -> None:

@@ -18,6 +18,7 @@ from gateway.errors import (
     InvalidRequest,
     MethodNotAllowed,
     NotFound,
+    Overloaded,
     RequestTimeout,
 )
 from gateway.http.middleware import RequestRecord
@@ -50,6 +51,8 @@ def _shorten(message: str) -> str:
 async def _answer_gateway_error(request: Request, error: GatewayError) -> Response:
     record: RequestRecord = request.state.record
     record.error = error.code or error.type
+    if isinstance(error, Overloaded):
+        record.limit = error.limit
     if isinstance(error, InternalError):
         _log.error("%s", error.code, exc_info=error, extra={"fields": {"request_id": record.request_id}})
     return error_response(error)
@@ -79,10 +82,16 @@ async def _answer_validation_error(request: Request, error: RequestValidationErr
     return error_response(InvalidRequest("The request is not valid."))
 
 
+async def _answer_crash(request: Request, error: Exception) -> Response:
+    """Answer what nobody foresaw; CrashHandler, which sees it afterwards, logs it."""
+    return error_response(InternalError(_INTERNAL_MESSAGE))
+
+
 EXCEPTION_HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
     GatewayError: _answer_gateway_error,
     HTTPException: _answer_http_exception,
     RequestValidationError: _answer_validation_error,
+    Exception: _answer_crash,
 }
 
 ANSWERED = (GatewayError, HTTPException, RequestValidationError)

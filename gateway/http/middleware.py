@@ -4,24 +4,31 @@ Pure ASGI. Order, from the outside: CanonicalTarget, RequestObserver, then Disco
 """
 
 import logging
+import random
 import re
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway.errors import ExceededLimit
 from gateway.metrics import Metrics
+from gateway.types import Timings
+
+if TYPE_CHECKING:
+    from gateway.tracing import RequestTrace, Tracing
 
 _log = logging.getLogger(__name__)
 
 _REQUEST_ID = re.compile(r"[ -~]{1,128}")
 _VERSIONED = ("/embeddings", "/models")
 _QUIET_ROUTES = ("/health/live", "/health/ready", "/metrics")
-"""Asked every few seconds by machines: their log lines have level debug."""
+"""Asked every few seconds by machines: their log lines have level debug, and they are not traced."""
+_UNMATCHED = "unmatched"
 
 
 @dataclass(slots=True)
@@ -33,24 +40,51 @@ class RequestRecord:
         model: the served model's id, once it is known.
         inputs: number of inputs.
         tokens: number of tokens embedded.
+        timings: where the time went, once its inputs are embedded.
+        render_s: seconds that its answer took to write.
         error: code or type of the error it was answered with.
+        limit: the limit that it was refused for.
         caller_gone: whether the caller left before the answer was complete.
+        trace: its span, if it is traced.
     """
 
     request_id: str
     model: str | None = None
     inputs: int | None = None
     tokens: int | None = None
+    timings: Timings | None = None
+    render_s: float | None = None
     error: str | None = None
+    limit: ExceededLimit | None = None
     caller_gone: bool = False
+    trace: "RequestTrace | None" = None
     started: float = field(default_factory=time.perf_counter)
 
     def fields(self) -> dict[str, Any]:
         """Return what is known, without the user's text."""
-        known = {"model": self.model, "inputs": self.inputs, "tokens": self.tokens, "error": self.error}
+        known = {
+            "trace_id": self.trace and self.trace.trace_id,
+            "model": self.model,
+            "inputs": self.inputs,
+            "tokens": self.tokens,
+            **self._stages_ms(),
+            "error": self.error,
+            "limit": self.limit,
+        }
         duration_ms = round(1000 * (time.perf_counter() - self.started), 1)
         return {"request_id": self.request_id, "duration_ms": duration_ms} | {
             name: value for name, value in known.items() if value is not None
+        }
+
+    def _stages_ms(self) -> dict[str, float | None]:
+        if self.timings is None:
+            return {}
+        return {
+            "tokenize_ms": round(1000 * self.timings.tokenize_s, 2),
+            "queue_ms": round(1000 * self.timings.queue_s, 2),
+            "infer_ms": round(1000 * self.timings.infer_s, 2),
+            "pool_ms": round(1000 * self.timings.pool_s, 2),
+            "render_ms": None if self.render_s is None else round(1000 * self.render_s, 2),
         }
 
 
@@ -71,6 +105,7 @@ class CanonicalTarget:
         await self.app(canonical, receive, _without_body(send) if head else send)
 
 
+@lru_cache(1024)
 def canonical_path(path: str) -> str:
     """Return the path with `/v1` and without a trailing slash."""
     path = path.rstrip("/") or "/"
@@ -88,17 +123,21 @@ def _without_body(send: Send) -> Send:
 
 
 class RequestObserver:
-    """Gives each request an id, counts it, and logs it in one line.
+    """Gives each request an id, counts it, traces it, and logs it in one line.
 
     Args:
         metrics: told of each request.
         route_of: path to route template, `unmatched` for none; the only values of the label `route`.
+        tracing: told of each request that a caller made; None if it is off.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, route_of: Callable[[str], str]) -> None:
+    def __init__(
+        self, app: ASGIApp, metrics: Metrics, route_of: Callable[[str], str], tracing: "Tracing | None" = None
+    ) -> None:
         self.app = app
         self._metrics = metrics
         self._route_of = route_of
+        self._tracing = tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Observe one request."""
@@ -108,6 +147,8 @@ class RequestObserver:
         record = RequestRecord(_request_id(Headers(scope=scope).get("x-request-id")))
         scope.setdefault("state", {})["record"] = record
         route = self._route_of(scope["path"])
+        if self._tracing is not None and route not in _QUIET_ROUTES:
+            record.trace = _start_trace(self._tracing, scope, route)
         with self._metrics.request(route) as outcome:
 
             async def send_observed(message: Message) -> None:
@@ -120,11 +161,13 @@ class RequestObserver:
             try:
                 await self.app(scope, receive, send_observed)
             finally:
-                outcome.error = record.error
+                outcome.error, outcome.limit = record.error, record.limit
                 if record.caller_gone:
                     outcome.status = 499
                     self._count_cancelled(record)
                 _write_line(scope["method"], route, outcome.status, record)
+                if record.trace is not None:
+                    _end_trace(record.trace, outcome.status, record)
 
     def _count_cancelled(self, record: RequestRecord) -> None:
         if record.model is not None:
@@ -132,10 +175,31 @@ class RequestObserver:
 
 
 def _request_id(given: str | None) -> str:
-    return given if given and _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+    return given if given and _REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
+
+
+def _start_trace(tracing: "Tracing", scope: Scope, route: str) -> "RequestTrace | None":
+    return tracing.request(
+        method=scope["method"],
+        route=None if route == _UNMATCHED else route,
+        scheme=scope["scheme"],
+        headers=Headers(scope=scope),
+    )
+
+
+def _end_trace(trace: "RequestTrace", status: int, record: RequestRecord) -> None:
+    trace.end(
+        status=status,
+        error=record.error,
+        request_id=record.request_id,
+        model=record.model,
+        inputs=record.inputs,
+        tokens=record.tokens,
+    )
 
 
 def _write_line(method: str, route: str, status: int, record: RequestRecord) -> None:
     level = logging.DEBUG if route in _QUIET_ROUTES else logging.INFO
-    fields = {"method": method, "route": route, "status": status, **record.fields()}
-    _log.log(level, "%s %s %d", method, route, status, extra={"fields": fields})
+    if _log.isEnabledFor(level):
+        fields = {"method": method, "route": route, "status": status, **record.fields()}
+        _log.log(level, "%s %s %d", method, route, status, extra={"fields": fields})

@@ -11,6 +11,7 @@ from gateway.errors import EngineUnavailable, UnsupportedMediaType
 from gateway.http.deadline import read_timeout
 from gateway.http.deps import RecordDep, Services, ServicesDep, require_api_key
 from gateway.http.docs_page import render_page
+from gateway.http.middleware import RequestRecord
 from gateway.http.openapi import EMBEDDINGS_BODY, EMBEDDINGS_RESPONSES, MODEL_ID, error_responses
 from gateway.http.readiness import find_unready
 from gateway.http.rendering import render_embeddings
@@ -49,9 +50,10 @@ async def create_embeddings(request: Request, services: ServicesDep, record: Rec
         truncate=call.truncate,
         input_type=call.input_type,
         timeout_s=deadline - time.monotonic(),
+        trace=record.trace,
     )
-    record.tokens = result.prompt_tokens
-    return await _answer(services, served.id, result, call.encoding_format)
+    record.tokens, record.timings = result.prompt_tokens, result.timings
+    return await _answer(services, record, served.id, result, call.encoding_format)
 
 
 async def _parse(services: Services, body: bytearray) -> EmbeddingsCall:
@@ -65,11 +67,17 @@ async def _parse(services: Services, body: bytearray) -> EmbeddingsCall:
     return call
 
 
-async def _answer(services: Services, model: str, result: EmbeddingResult, encoding_format: EncodingFormat) -> Response:
+async def _answer(
+    services: Services, record: RequestRecord, model: str, result: EmbeddingResult, encoding_format: EncodingFormat
+) -> Response:
     started = time.perf_counter()
     render = partial(render_embeddings, result, model, encoding_format)
     slices = await services.run_json(render, is_large=result.embeddings.size > _LARGE_ANSWER_FLOATS)
-    services.metrics.embedded(model, result, time.perf_counter() - started)
+    rendered = time.perf_counter()
+    record.render_s = rendered - started
+    services.metrics.embedded(model, result, record.render_s)
+    if record.trace is not None:
+        record.trace.stage("render", started, rendered)
     headers = {"x-truncated-inputs": str(result.truncated_inputs)} if result.truncated_inputs else {}
     return SlicedResponse(slices, headers)
 

@@ -45,6 +45,7 @@ def _row(model: ServedModel) -> str:
         spec.hidden_size,
         f"{spec.max_sequence_length} tokens",
         escape(spec.pooling),
+        escape(model.precision),
         spec.max_batch_size,
         spec.instances,
     )

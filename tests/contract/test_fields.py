@@ -68,7 +68,7 @@ def test_input_types_are_the_models_prompts(
 
 
 def test_another_input_type_names_those_of_the_model(stub_caller: Caller) -> None:
-    assert "passage, query" in stub_caller.refused("tree", input_type="code")["message"]
+    assert "`passage` or `query`" in stub_caller.refused("tree", input_type="code")["message"]
 
 
 @pytest.mark.parametrize("model", [DEMO_MODEL, ALIAS])

@@ -12,6 +12,7 @@ from gateway.errors import (
     EngineBadOutput,
     EngineTimeout,
     EngineUnavailable,
+    ExceededLimit,
     GatewayError,
     InvalidDimensions,
     InvalidRequest,
@@ -119,11 +120,11 @@ async def test_prompts(setup: Setup, input_type: str, ids: tuple[int, ...]) -> N
 
 
 async def test_a_prompt_that_the_model_has_not(setup: Setup) -> None:
-    with pytest.raises(InvalidRequest, match="passage, query") as caught:
+    with pytest.raises(InvalidRequest, match="`passage` or `query`") as caught:
         await setup.embedder().embed(["a"], timeout_s=5, input_type="clustering")
     assert caught.value.param == "input_type"
     setup.engine.spec = make_spec(prompts={})
-    with pytest.raises(InvalidRequest, match="none"):
+    with pytest.raises(InvalidRequest, match="no prompts"):
         await setup.embedder().embed(["a"], timeout_s=5, input_type="query")
 
 
@@ -134,8 +135,16 @@ async def test_too_many_tokens_in_one_request(setup: Setup) -> None:
         await embedder.embed(["a a a", "a a a"], timeout_s=5)
 
 
-@pytest.mark.parametrize("limits", [replace(LIMITS, max_queued_inputs=20), replace(LIMITS, max_queued_tokens=40)])
-async def test_what_would_wait_too_long_is_refused_as_a_whole(setup: Setup, limits: Limits) -> None:
+@pytest.mark.parametrize(
+    ("limits", "exceeded"),
+    [
+        (replace(LIMITS, max_queued_inputs=20), ExceededLimit.QUEUED_INPUTS),
+        (replace(LIMITS, max_queued_tokens=40), ExceededLimit.QUEUED_TOKENS),
+    ],
+)
+async def test_what_would_wait_too_long_is_refused_as_a_whole(
+    setup: Setup, limits: Limits, exceeded: ExceededLimit
+) -> None:
     setup.engine.gate = asyncio.Event()
     embedder = setup.embedder(limits=limits)
     first = asyncio.create_task(embedder.embed(["a a"] * 24, timeout_s=5))  # 8 run, 16 wait: 32 tokens
@@ -145,6 +154,8 @@ async def test_what_would_wait_too_long_is_refused_as_a_whole(setup: Setup, limi
     with pytest.raises(Overloaded) as caught:
         await embedder.embed(["a a"] * 5, timeout_s=5)
     assert caught.value.retry_after_s
+    assert caught.value.limit is exceeded
+    assert exceeded.removeprefix("queued_") in caught.value.message
     assert setup.scheduler.queued_inputs == waiting
     fits = asyncio.create_task(embedder.embed(["a a"] * 4, timeout_s=5))
     await asyncio.sleep(0)
@@ -165,6 +176,7 @@ async def test_the_expected_wait_is_bounded_and_told(setup: Setup, monkeypatch: 
         with pytest.raises(Overloaded) as caught:
             await embedder.embed(["a"], timeout_s=5)
         assert caught.value.retry_after_s == retry_after_s
+        assert caught.value.limit is ExceededLimit.QUEUE_TIME
     fits = asyncio.create_task(embedder.embed(["a"], timeout_s=5))
     await asyncio.sleep(0)
     setup.engine.gate.set()

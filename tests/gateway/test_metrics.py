@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.errors import ExceededLimit
 from gateway.metrics import STAGES, Metrics
 from gateway.types import EmbeddingResult, Timings
 
@@ -20,7 +21,7 @@ def test_every_series_of_a_model_is_there_at_zero() -> None:
     families = {family.name: family for family in text_string_to_metric_families(text) if family.samples}
     labelled = [family for family in families.values() if "model" in family.samples[0].labels]
     counted = [family for family in labelled if not family.name.endswith("_created")]
-    assert len(counted) == 14
+    assert len(counted) == 15
     assert families.pop("gateway_queue_oldest_timestamp_seconds").samples[0].value == math.inf
     assert not any(sample.value for family in counted if family.name in families for sample in family.samples)
     assert {sample.labels["status"] for sample in families["gateway_requests"].samples} > {"200", "429", "499", "503"}
@@ -83,6 +84,14 @@ def test_errors_by_code() -> None:
     assert value(metrics, "request_errors_total", code="internal_error") == 0
 
 
+def test_refusals_by_limit() -> None:
+    metrics = Metrics()
+    with metrics.request("/v1/embeddings") as outcome:
+        outcome.status, outcome.error, outcome.limit = 429, "overloaded", ExceededLimit.BODIES
+    counts = {limit: value(metrics, "refused_requests_total", limit=limit) for limit in ExceededLimit}
+    assert counts == {limit: float(limit is ExceededLimit.BODIES) for limit in ExceededLimit}
+
+
 def test_what_waits() -> None:
     metrics = Metrics(["m"])
     metrics.queue("m", inputs=3, tokens=30, expected_s=0.5, oldest=time.perf_counter() - 2, busy_slots=1)
@@ -91,6 +100,24 @@ def test_what_waits() -> None:
     assert value(metrics, "queue_expected_seconds", model="m") == 0.5
     metrics.queue("m", inputs=0, tokens=0, expected_s=0, oldest=None, busy_slots=0)
     assert value(metrics, "queue_oldest_timestamp_seconds", model="m") == math.inf
+
+
+def test_endpoints_that_come_and_go() -> None:
+    metrics = Metrics(["m"])
+    metrics.endpoint_up("m", "a:1", True)
+    assert value(metrics, "triton_endpoint_calls_total", model="m", endpoint="a:1") == 0
+    metrics.endpoint_call("m", "a:1")
+    metrics.endpoint_lost_call("m", "a:1")
+    names = ("up", "calls_total", "lost_calls_total")
+    assert [value(metrics, f"triton_endpoint_{name}", model="m", endpoint="a:1") for name in names] == [1, 1, 1]
+    metrics.forget_endpoint("m", "a:1")
+    assert "a:1" not in metrics.render().decode()
+
+
+def test_shared_memory() -> None:
+    metrics = Metrics(["m"])
+    metrics.shared_memory("m", 4096)
+    assert value(metrics, "shared_memory_bytes", model="m") == 4096
 
 
 def test_how_much_may_run() -> None:

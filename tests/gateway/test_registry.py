@@ -6,7 +6,7 @@ from gateway.embedder import Embedder
 from gateway.errors import ModelNotFound
 from gateway.registry import Registry, ServedModel
 
-MODELS = [ServedModel(id_, cast(Embedder, None), 0) for id_ in ("org/first", "second")]
+MODELS = [ServedModel(id_, cast(Embedder, None), 0, "fp32") for id_ in ("org/first", "second")]
 REGISTRY = Registry(MODELS, {"text-embedding-ada-002": "org/first"})
 
 

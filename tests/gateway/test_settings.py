@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from gateway.settings import Settings
+from gateway.errors import StartupError
+from gateway.settings import Settings, tracing_is_on
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +30,7 @@ def test_every_field_has_a_default_and_says_what_it_is() -> None:
         ("MODEL_REPOSITORY", "/models", Path("/models")),
         ("MODEL_ALIASES", '{"x/y":"a"}', {"x/y": "a"}),
         ("EMBEDDED_TRITON", "true", True),
+        ("TRITON_URL", "dns:///triton:8001", "dns:///triton:8001"),
     ],
 )
 def test_read_from_the_environment(monkeypatch: pytest.MonkeyPatch, name: str, text: str, value: Any) -> None:
@@ -45,7 +47,11 @@ def test_read_from_the_environment(monkeypatch: pytest.MonkeyPatch, name: str, t
         ("STARTUP_TIMEOUT_S", "nan"),
         ("MAX_BATCH_TOKENS", "0"),
         ("LOG_FORMAT", "xml"),
+        ("LOG_LEVEL", "loud"),
+        ("LOG_LEVEL", "info,gateway.triton"),
         ("MODEL_ALIASES", "a=b"),
+        ("TRITON_URL", "http://triton:8001"),
+        ("TRITON_URL", "a:8001,a:8001"),
     ],
 )
 def test_nonsense_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
@@ -57,3 +63,47 @@ def test_nonsense_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, text: s
 def test_read_once_and_frozen() -> None:
     with pytest.raises(ValidationError):
         Settings().port = 1  # type: ignore[misc]
+
+
+ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "is_on"),
+    [
+        ({}, False),
+        (ENDPOINT, True),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://collector/v1/traces"}, True),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, False),
+        (ENDPOINT | {"OTEL_SDK_DISABLED": "True"}, False),
+        (ENDPOINT | {"OTEL_SDK_DISABLED": "false"}, True),
+        (ENDPOINT | {"OTEL_TRACES_EXPORTER": "none"}, False),
+        (ENDPOINT | {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, True),
+    ],
+)
+def test_tracing_is_on_where_an_endpoint_is_set(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], is_on: bool
+) -> None:
+    set_only(monkeypatch, variables)
+    assert tracing_is_on() is is_on
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        ENDPOINT | {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+        ENDPOINT | {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/json"},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4317"},
+    ],
+)
+def test_tracing_in_a_way_that_is_not_known(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    set_only(monkeypatch, variables)
+    with pytest.raises(StartupError, match="OTEL_EXPORTER_OTLP_"):
+        tracing_is_on()
+
+
+def set_only(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    for name in [name for name in os.environ if name.startswith("OTEL_")]:
+        monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)

@@ -14,7 +14,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
 from tests.deploy.load import traffic
-from tests.gateway_process import GatewayProcess, run_gateway
+from tests.gateway_process import GatewayProcess, free_port, run_gateway
 
 WAIT_S = 20
 KEY = "a-key-of-the-test"
@@ -66,8 +66,9 @@ def test_models_are_shown_as_ready(browser: Chrome, gateway: GatewayProcess) -> 
     browser.get(gateway.url)
     row = browser.find_element(By.CSS_SELECTOR, "tr[data-model]")
     WebDriverWait(browser, WAIT_S).until(lambda _: row.get_attribute("class") == "ready")
-    assert row.text.split() == ["all-MiniLM-L6-v2", "384", "256", "tokens", "mean", "32", "2"]
+    assert row.text.split() == ["all-MiniLM-L6-v2", "384", "256", "tokens", "mean", "fp32", "32", "2"]
     assert not browser.find_element(By.ID, "key").is_displayed()
+    assert not browser.find_element(By.ID, "endpoints").is_displayed()
     assert complaints(browser) == []
 
 
@@ -119,6 +120,21 @@ def test_a_key_is_asked_for_where_one_is_needed(
         wait_for(browser, "answer", r"^cosine")
     # Its last answer stays, and a line says that it has gone.
     WebDriverWait(browser, WAIT_S).until(lambda _: browser.find_element(By.ID, "offline").is_displayed())
+
+
+def test_several_endpoints_are_shown_with_their_state(
+    browser: Chrome, model_repository: Path, triton_url: str, tmp_path: Path
+) -> None:
+    away = f"127.0.0.1:{free_port()}"
+    browser.get("about:blank")
+    complaints(browser)  # those of other tests' pages
+    with run_gateway(tmp_path / "log", model_repository=model_repository, triton_url=f"{triton_url},{away}") as gateway:
+        browser.get(gateway.url)
+        WebDriverWait(browser, WAIT_S).until(lambda _: browser.find_element(By.ID, "endpoints").is_displayed())
+        rows = browser.find_elements(By.CSS_SELECTOR, "#endpoints tbody tr")
+        shown = {row.text.split()[0]: row.get_attribute("class") for row in rows}
+        assert shown == {triton_url: "ready", away: "unready"}
+        assert complaints(browser) == []
 
 
 def test_nothing_comes_from_elsewhere(gateway: GatewayProcess) -> None:

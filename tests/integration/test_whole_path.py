@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import random
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -133,10 +134,10 @@ class Delayed:
         self.spec = spec or engine.spec
         self.calls = 0
 
-    async def infer(self, batch: Batch, timeout_s: float) -> Float32Array:
+    async def infer(self, batch: Batch, timeout_s: float, headers: Mapping[str, str] | None = None) -> Float32Array:
         self.calls += 1
         delay_s = 0.3 if self.calls == 1 else 0.0
-        output = await self.engine.infer(batch, timeout_s)
+        output = await self.engine.infer(batch, timeout_s, headers)
         await asyncio.sleep(delay_s)
         return output
 

@@ -56,6 +56,7 @@ def test_strings_and_lists_count_alike_and_nothing_is_half_taken(model_repositor
             assert (refused.status, refused.code) == (429, "overloaded")
             assert refused.document["error"]["type"] == "rate_limit_error"
             assert int(refused.headers["retry-after"]) >= 1
+        assert sample(url, "refused_requests_total", limit="queued_inputs") == 3
         assert sample(url, "queued_inputs") == 100
         assert {running.result().status, waiting.result().status} == {504}
         assert sample(url, "queued_inputs") == sample(url, "queued_tokens") == 0
@@ -79,7 +80,9 @@ def test_tritons_own_refusals_are_told_apart(stub_gateway: StubGateway, message:
 async def test_two_hundred_at_once_against_a_full_triton(stub_gateway: StubGateway) -> None:
     stub_gateway.triton.status = (grpc.StatusCode.UNAVAILABLE, "Exceeds maximum queue size")
     url = stub_gateway.gateway.url
+    before = sample(url, "refused_requests_total", limit="triton_queue")
     async with httpx.AsyncClient(timeout=60, limits=httpx.Limits(max_connections=100)) as client:
         inputs: list[str | list[str]] = ["a tree", ["a tree"]]
         answers = await asyncio.gather(*(ask_async(client, url, inputs[number % 2]) for number in range(200)))
     assert {(answer.status, answer.code) for answer in answers} == {(429, "overloaded")}
+    assert sample(url, "refused_requests_total", limit="triton_queue") == before + 200

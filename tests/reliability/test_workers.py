@@ -51,6 +51,15 @@ def test_every_scrape_shows_all_workers_requests(stub_gateway: StubGateway) -> N
     assert {name for name, labels in samples(url) if "pid" in dict(labels)} == set()
 
 
+def test_a_scrape_while_a_worker_makes_its_files(stub_gateway: StubGateway) -> None:
+    url, folder = stub_gateway.gateway.url, metrics_folder(stub_gateway.gateway)
+    before = answered(url)
+    empty = folder / "counter_1.db"  # as prometheus_client makes it, a moment before it gives it a length
+    empty.touch()
+    assert answered(url) == before
+    empty.unlink()
+
+
 def test_a_worker_that_is_killed_is_replaced_and_its_gauges_go(stub_gateway: StubGateway) -> None:
     url, gateway = stub_gateway.gateway.url, stub_gateway.gateway
     before = answered(url)["200"]

@@ -20,6 +20,7 @@ from gateway.http.app import create_app
 from gateway.metrics import Metrics
 from gateway.registry import Registry, ServedModel
 from gateway.settings import Settings
+from gateway.tracing import RequestTrace
 from gateway.types import EmbeddingResult, Float32Array, Inputs, Timings, Truncate
 
 MODEL = "acme/stub-model"
@@ -65,6 +66,7 @@ class StubEmbedder(Embedder):
         dimensions: int | None = None,
         truncate: Truncate = Truncate.NONE,
         input_type: str | None = None,
+        trace: RequestTrace | None = None,
     ) -> EmbeddingResult:
         self.calls.append(
             {
@@ -84,7 +86,7 @@ class StubEmbedder(Embedder):
             raise self.error
         rows = np.stack([vector_of(one_input, self.dimensions) for one_input in inputs])
         tokens = sum(len(one_input) + 2 for one_input in inputs)
-        return EmbeddingResult(rows[:, :dimensions], tokens, self.truncated, Timings())
+        return EmbeddingResult(rows[:, :dimensions], tokens, self.truncated, Timings(0.0001, 0.02, 3.0, 0.4))
 
     async def check_ready(self, timeout_s: float) -> None:
         while self.hang:
@@ -108,7 +110,7 @@ class Harness:
     async def open_registry(self) -> AsyncIterator[Registry]:
         if self.startup_error is not None:
             raise self.startup_error
-        yield Registry([ServedModel(MODEL, self.embedder, 1_700_000_000)], {ALIAS: MODEL})
+        yield Registry([ServedModel(MODEL, self.embedder, 1_700_000_000, "fp16")], {ALIAS: MODEL})
 
     def app(self, **settings: Any) -> FastAPI:
         return create_app(Settings(**settings), self.open_registry, self.metrics)

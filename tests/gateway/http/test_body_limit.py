@@ -93,6 +93,7 @@ async def test_bodies_that_are_too_long_together(harness: "Harness") -> None:
         writer.write(post(long_body))
         status, headers, document = await read_answer(reader)
         assert (status, headers["retry-after"], document["error"]["code"]) == (429, "1", "overloaded")
+        assert harness.sample("refused_requests_total", limit="bodies") == 1
         # A short one still fits, and the connection goes on.
         harness.embedder.delay_s = 0
         writer.write(post(BODY))

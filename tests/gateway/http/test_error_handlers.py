@@ -20,6 +20,12 @@ BODY = {"model": "stub", "input": "a"}
 CLASSES = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, GatewayError)]
 
 
+def make_error(kind: type[GatewayError], param: str | None = None) -> GatewayError:
+    if issubclass(kind, errors.Overloaded):
+        return kind("What happened.", errors.ExceededLimit.QUEUE_TIME, param=param)
+    return kind("What happened.", param=param)
+
+
 def check_shape(response: httpx.Response) -> dict[str, str | None]:
     assert response.headers["content-type"] == "application/json"
     assert len(response.content) < 2000
@@ -61,7 +67,7 @@ async def test_every_status(
     error_type: str,
     code: str | None,
 ) -> None:
-    harness.embedder.error = kind("What happened.", param="input[3]")
+    harness.embedder.error = make_error(kind, param="input[3]")
     response = await client.post("/v1/embeddings", json=BODY)
     assert response.status_code == status
     assert check_shape(response) == {
@@ -75,14 +81,14 @@ async def test_every_status(
 
 @pytest.mark.parametrize("kind", CLASSES)
 async def test_every_class(client: httpx.AsyncClient, harness: "Harness", kind: type[GatewayError]) -> None:
-    harness.embedder.error = kind("What happened.")
+    harness.embedder.error = make_error(kind)
     response = await client.post("/v1/embeddings", json=BODY)
     assert (response.status_code, check_shape(response)["code"]) == (kind.status, kind.code)
     assert "retry-after" not in response.headers
 
 
 async def test_retry_after(client: httpx.AsyncClient, harness: "Harness") -> None:
-    harness.embedder.error = errors.Overloaded("Full.", retry_after_s=7)
+    harness.embedder.error = errors.Overloaded("Full.", errors.ExceededLimit.QUEUE_TIME, retry_after_s=7)
     assert (await client.post("/v1/embeddings", json=BODY)).headers["retry-after"] == "7"
 
 

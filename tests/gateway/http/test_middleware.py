@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from gateway.errors import Overloaded
+from gateway.errors import ExceededLimit, Overloaded
 from gateway.http.middleware import canonical_path
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ async def test_one_line_for_a_request(client: httpx.AsyncClient, caplog: pytest.
     await client.post("/embeddings/", json=BODY, headers={"x-request-id": "request-7"})
     fields = fields_of(caplog)
     assert fields.pop("duration_ms") > 0
+    assert fields.pop("render_ms") > 0
     assert fields == {
         "method": "POST",
         "route": "/v1/embeddings",
@@ -70,6 +71,11 @@ async def test_one_line_for_a_request(client: httpx.AsyncClient, caplog: pytest.
         "model": "acme/stub-model",
         "inputs": 2,
         "tokens": 20,
+        # As the stub says.
+        "tokenize_ms": 0.1,
+        "queue_ms": 20.0,
+        "infer_ms": 3000.0,
+        "pool_ms": 400.0,
     }
 
 
@@ -77,10 +83,12 @@ async def test_one_line_for_an_error(
     client: httpx.AsyncClient, harness: "Harness", caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    harness.embedder.error = Overloaded("Full.")
+    harness.embedder.error = Overloaded("Full.", ExceededLimit.QUEUE_TIME)
     await client.post("/v1/embeddings", json=BODY)
     fields = fields_of(caplog)
     assert (fields["status"], fields["error"], fields["inputs"]) == (429, "overloaded", 2)
+    assert fields["limit"] == "queue_time"
+    assert not [name for name in fields if name.endswith("_ms") and name != "duration_ms"]
 
 
 async def test_unmatched_paths_are_not_logged(client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture) -> None:
