@@ -36,8 +36,13 @@ SET_BY_COMPOSE = {
     "api_keys",  # keys come from a file
     "embedded_triton", "embedded_grpc_port", "embedded_http_port", "embedded_metrics_port",
 }  # fmt: skip
+TRACING = {
+    "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES",
+    "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG",
+}  # fmt: skip
 BUILDERS = {"engine-build": "gpu", "engine-build-cpu": "cpu"}
 OURS = ("gateway", "gateway-cpu")
+GPU_SERVERS = ("triton", "gateway")
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +84,7 @@ def test_env_example_has_every_choice_with_its_default() -> None:
     text = COMPOSE_FILE.read_text()
     used = set(re.findall(r"\$\{(\w+)", text))
     settings = {f"GATEWAY_{name.upper()}" for name in set(Settings.model_fields) - SET_BY_COMPOSE}
-    assert set(known) == used | settings | {"COMPOSE_PROFILES"}
+    assert set(known) == used | settings | TRACING | {"COMPOSE_PROFILES"}
     assert {name: known[name] for name in default_variables(text)} == default_variables(text)
     for name in settings:
         default = Settings.model_fields[name.removeprefix("GATEWAY_").lower()].default
@@ -91,7 +96,8 @@ def test_env_example_has_every_choice_with_its_default() -> None:
 def test_each_setting_of_the_gateway_is_handed_on(services: dict[str, dict[str, Any]], name: str) -> None:
     environment = services[name]["environment"]
     handed_on = {variable for variable, value in environment.items() if value is None}
-    assert handed_on == {f"GATEWAY_{field.upper()}" for field in set(Settings.model_fields) - SET_BY_COMPOSE}
+    settings = {f"GATEWAY_{field.upper()}" for field in set(Settings.model_fields) - SET_BY_COMPOSE}
+    assert handed_on == settings | TRACING
     assert environment["GATEWAY_API_KEYS_FILE"] == "/run/secrets/api_keys"
     assert "GATEWAY_API_KEYS" not in environment
 
@@ -160,7 +166,7 @@ def test_a_builder_sees_the_model_read_only(services: dict[str, dict[str, Any]],
     assert model["bind"] == {"create_host_path": False}
     assert engines.endswith(":/engines")
     server = services["triton" if name == "engine-build" else "gateway-cpu"]
-    assert server["volumes"] == [f"{engines}:ro"]
+    assert server["volumes"][0] == f"{engines}:ro"
 
 
 @pytest.mark.parametrize("name", BUILDERS)
@@ -198,8 +204,30 @@ def test_mounted_files_exist(services: dict[str, dict[str, Any]]) -> None:
             assert not source.startswith("./") or (ROOT / source).is_dir(), source
 
 
+def test_gateway_and_triton_share_memory(compose: dict[str, Any], services: dict[str, dict[str, Any]]) -> None:
+    (theirs,), (ours,) = ([one for one in services[name]["volumes"] if isinstance(one, dict)] for name in GPU_SERVERS)
+    assert theirs == ours
+    assert (ours["target"], ours["volume"]) == ("/dev/shm", {"nocopy": True})
+    options = compose["volumes"][ours["source"]]["driver_opts"]
+    assert (options["type"], options["o"]) == ("tmpfs", "size=1g,mode=1777")
+    # A region is its owner's alone.
+    users = [
+        [each.arguments for each in read_instructions(ROOT / services[name]["build"]["dockerfile"])
+         if each.name == "USER" and each.stage == services[name]["build"]["target"]]
+        for name in GPU_SERVERS
+    ]  # fmt: skip
+    assert users == [["10001:10001"], ["10001:10001"]]
+
+
 def test_embedded_triton_has_shared_memory(services: dict[str, dict[str, Any]]) -> None:
-    assert services["gateway-cpu"]["shm_size"] == services["triton"]["shm_size"] == "1g"
+    assert services["gateway-cpu"]["shm_size"] == "1g"
+    assert services["gateway-cpu"]["volumes"] == ["engines-cpu:/engines:ro"]
+
+
+@pytest.mark.parametrize("options", ["", "--allow-client-shm=true --log-verbose=1"])
+def test_further_options_of_triton(options: str) -> None:
+    service = read_compose(read_env(ENV_EXAMPLE) | {"TRITON_OPTIONS": options})["services"]["triton"]
+    assert shlex.split(service["command"])[-len(options.split()) - 1 :] == ["--exit-timeout-secs=30", *options.split()]
 
 
 @pytest.mark.parametrize(("status", "code"), [(200, 0), (400, 1)])

@@ -67,9 +67,10 @@ def test_requirements_are_those_of_the_project(instructions: list[Instruction], 
     (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
     subprocess.run([sys.executable, *command[1:]], cwd=tmp_path, check=True)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert (tmp_path / "gateway.txt").read_text().splitlines() == project["dependencies"]
-    embedded = project["optional-dependencies"]["embedded"]
-    assert (tmp_path / "cpu.txt").read_text().splitlines() == project["dependencies"] + embedded
+    extras = project["optional-dependencies"]
+    gateway = project["dependencies"] + extras["otel"]
+    assert (tmp_path / "gateway.txt").read_text().splitlines() == gateway
+    assert (tmp_path / "cpu.txt").read_text().splitlines() == gateway + extras["embedded"]
 
 
 def test_what_is_copied_is_there_and_not_ignored(instructions: list[Instruction]) -> None:

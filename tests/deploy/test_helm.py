@@ -40,6 +40,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         },
         "gateway": {
             "settings": {"workers": 2, "max_queued_tokens": 3_000_000, "max_queue_s": 2.5, "log_level": "debug"},
+            "otel": {"exporter_otlp_endpoint": "http://collector.monitoring:4318"},
             "apiKeysSecret": "keys",
             "autoscaling": {"enabled": True},
             "service": {"type": "LoadBalancer", "port": 443},
@@ -192,11 +193,12 @@ def test_another_model_is_another_build_and_another_setting_is_not() -> None:
 def test_settings_reach_the_gateway_as_they_were_written(everything: list[dict[str, Any]]) -> None:
     deployment = find(everything, "Deployment", "gateway")
     variables = {each["name"]: each["value"] for each in deployment["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert variables.pop("OTEL_EXPORTER_OTLP_ENDPOINT") == "http://collector.monitoring:4318"
     assert {name.removeprefix("GATEWAY_").lower() for name in variables} <= set(Settings.model_fields)
     assert variables["GATEWAY_MAX_QUEUED_TOKENS"] == "3000000"
     assert variables["GATEWAY_MAX_QUEUE_S"] == "2.5"
     assert variables["GATEWAY_WORKERS"] == "2"
-    assert variables["GATEWAY_TRITON_URL"] == f"{find(everything, 'Service', 'triton')['metadata']['name']}:8001"
+    assert variables["GATEWAY_TRITON_URL"] == f"dns:///{find(everything, 'Service', 'triton')['metadata']['name']}:8001"
 
 
 def test_the_gateway_may_drain(manifests: list[dict[str, Any]]) -> None:
@@ -236,6 +238,13 @@ def test_triton_is_reached_by_the_gateway_alone(everything: list[dict[str, Any]]
     assert calls["ports"] == [{"port": "grpc"}]
     assert calls["from"][0]["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "gateway"
     assert metrics["ports"] == [{"port": "metrics"}]
+
+
+def test_a_collector_of_traces_can_be_reached_where_one_is_named(everything: list[dict[str, Any]]) -> None:
+    collector = {"to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]}
+    for manifests, is_named in ((everything, True), (render({}), False)):
+        egress = find(manifests, "NetworkPolicy", "demo-embedding-gateway")["spec"]["egress"]
+        assert (collector in egress) is is_named
 
 
 def test_monitoring(everything: list[dict[str, Any]]) -> None:

@@ -4,6 +4,7 @@ import re
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
@@ -20,7 +21,7 @@ from tests.deploy.monitoring import (
     read_rules,
     run_prometheus,
 )
-from tests.gateway_process import GatewayProcess
+from tests.gateway_process import GatewayProcess, run_gateway
 
 RULE_TESTS = PROMETHEUS_FOLDER / "tests" / "alerts_test.yml"
 
@@ -66,15 +67,26 @@ def test_the_dashboard_is_whole() -> None:
 
 
 @pytest.fixture(scope="module")
+def several(
+    embedded_triton: EmbeddedTriton, model_repository: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayProcess]:
+    """A gateway before a name of endpoints, for the series that are there only where there may be several."""
+    log = tmp_path_factory.mktemp("several") / "gateway.log"
+    url = f"dns:///localhost:{embedded_triton.grpc_url.rpartition(':')[2]}"
+    with run_gateway(log, model_repository=model_repository, triton_url=url) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
 def prometheus(
-    gateway: GatewayProcess, embedded_triton: EmbeddedTriton, tmp_path_factory: pytest.TempPathFactory
+    several: GatewayProcess, embedded_triton: EmbeddedTriton, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Prometheus]:
     """Reads the gateway and Triton under load, for long enough that each series has moved."""
     targets = {
-        "gateway": gateway.url.removeprefix("http://"),
+        "gateway": several.url.removeprefix("http://"),
         "triton": embedded_triton.metrics_url.removeprefix("http://").removesuffix("/metrics"),
     }
-    with run_prometheus(tmp_path_factory.mktemp("prometheus"), targets) as prometheus, traffic(gateway.url):
+    with run_prometheus(tmp_path_factory.mktemp("prometheus"), targets) as prometheus, traffic(several.url):
         deadline = time.monotonic() + 45
         while time.monotonic() < deadline and not all(
             prometheus.values(query.expression) for query in all_queries() if not query.needs_gpu
