@@ -2,7 +2,7 @@
 
 import argparse
 
-from bench.report import write_plot, write_table
+from bench.report import describe, write_plot, write_table
 from bench.scenarios import SCENARIOS
 
 
@@ -13,7 +13,7 @@ def main() -> None:
     names = parser.parse_args().scenario or list(SCENARIOS)
     results = {}
     for name in names:
-        print(f"{name}: {SCENARIOS[name].__doc__}", flush=True)
+        print(f"{name}: {describe(name)}", flush=True)
         results[name] = SCENARIOS[name]()
         for row in results[name]:
             print("  " + "  ".join(row), flush=True)

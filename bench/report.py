@@ -27,11 +27,16 @@ def describe_machine() -> str:
     return f"{cpus} CPUs ({processor}), Python {platform.python_version()}, {versions}, commit {commit}"
 
 
+def describe(scenario: str) -> str:
+    """Return what a scenario measures, in one line."""
+    return " ".join((SCENARIOS[scenario].__doc__ or "").split())
+
+
 def write_table(results: dict[str, list[Row]]) -> Path:
     """Write the table and return its file."""
     lines = [f"Measured {datetime.now(UTC):%Y-%m-%d} by `make bench` on {describe_machine()}.", ""]
     for name, rows in results.items():
-        lines += [f"**{name}**: {SCENARIOS[name].__doc__}", "", "| what | figure | |", "|---|---|---|"]
+        lines += [f"**{name}**: {describe(name)}", "", "| what | figure | |", "|---|---|---|"]
         lines += [f"| {what} | {figure} | {remark} |" for what, figure, remark in rows]
         lines.append("")
     path = RESULTS / "latest.md"

@@ -5,15 +5,12 @@ import asyncio
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_WATCH_AFTER_S = 0.1
-"""Most requests are answered by then, and need no watch."""
-
 
 class DisconnectWatch:
     """Cancels a request when its caller goes away, and marks its record.
 
-    The server says so only to those who ask: soon after the body is read, the watch asks, for as long as the request
-    runs. A caller who does not take the next part of the answer in time counts as gone.
+    The server says so only to those who ask: once the body is read, the watch asks for as long as the request runs. A
+    caller who does not take the next part of the answer in time counts as gone.
 
     Args:
         send_timeout_s: longest time that one part of an answer may take, seconds.
@@ -55,39 +52,30 @@ class _WatchedConnection:
         self._request = request
         self._send_timeout_s = send_timeout_s
         self._loop = asyncio.get_running_loop()
-        self._watch_timer: asyncio.TimerHandle | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._answered = False
         self.gone = False
 
     async def receive(self) -> Message:
-        if self._watch_timer is not None:
-            await asyncio.shield(self._start_watch())
+        if self._watcher is not None:
+            await asyncio.shield(self._watcher)
             return {"type": "http.disconnect"}
         message = await self._receive()
         if message["type"] == "http.disconnect":
             self.gone = True
         elif not message.get("more_body", False):
-            self._watch_timer = self._loop.call_later(_WATCH_AFTER_S, self._start_watch)
+            self._watcher = self._loop.create_task(self._watch())
         return message
 
     async def send(self, message: Message) -> None:
         # The server reports a disconnect after a complete answer too: that one is no reason to cancel.
-        if message["type"] == "http.response.body":
-            if not message.get("more_body", False):
-                self._answered = True
-            elif self._watch_timer is not None:
-                self._start_watch()  # a large answer: it may take its caller long
+        if message["type"] == "http.response.body" and not message.get("more_body", False):
+            self._answered = True
         timer = self._loop.call_later(self._send_timeout_s, self._give_up)
         try:
             await self._send(message)
         finally:
             timer.cancel()
-
-    def _start_watch(self) -> "asyncio.Task[None]":
-        if self._watcher is None:
-            self._watcher = self._loop.create_task(self._watch())
-        return self._watcher
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
@@ -101,8 +89,6 @@ class _WatchedConnection:
 
     def close(self) -> None:
         """Stop watching; take back the watch's own cancellation, so that the server's task can end in peace."""
-        if self._watch_timer is not None:
-            self._watch_timer.cancel()
         if self._watcher is not None:
             self._watcher.cancel()
         if self.gone and self._request.cancelling():
