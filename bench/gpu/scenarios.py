@@ -17,6 +17,8 @@ FEW_AND_MANY = (32, 128)
 BARE_SHAPES = ((2, 2), (4, 1), (4, 2), (4, 4), (8, 1), (8, 2))
 """Processes of the bare client, and calls at once of each."""
 _WARM_UP_S = 1
+_PEER_WARM_UP_S = 5.0
+"""infinity-emb's first batches of each shape take longer: with single texts it answered none within a second."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ def peer(workload: Workload, subject: Subject, infinity: Server, infinity_model:
     ):
         ours, theirs = [], []
         requests = make(infinity_model)
-        measure(infinity, requests, connections, _WARM_UP_S)
+        measure(infinity, requests, connections, _PEER_WARM_UP_S)
         for _ in range(workload.pairs):
             ours.append(subject.measure(workload, make(subject.model), connections, workload.seconds))
             theirs.append(measure(infinity, requests, connections, workload.seconds))
