@@ -33,8 +33,10 @@ def main() -> int:
     except ValidationError as error:
         configure_logging("info", "text")
         for problem in error.errors(include_url=False, include_input=False):
-            field = "_".join(map(str, problem["loc"][:1])).upper()
-            _log.critical("GATEWAY_%s: %s", field, problem["msg"])
+            message = problem["msg"].removeprefix("Value error, ")
+            # Where two variables do not go together, the message names both.
+            field = "".join(f"GATEWAY_{name}: ".upper() for name in problem["loc"][:1])
+            _log.critical("%s%s", field, message)
         return 2
     configure_logging(settings.log_level, settings.log_format)
     if unknown := unknown_variables():
@@ -72,6 +74,8 @@ def _serve(settings: Settings) -> int:
         url = f"http://{settings.host}:{listener.getsockname()[1]}"
         on_listening = partial(_log.info, "listening on %s", url)
         if settings.embedded_triton:
+            if "triton_url" in settings.model_fields_set:
+                _log.warning("GATEWAY_TRITON_URL is not used: GATEWAY_EMBEDDED_TRITON starts a Triton of its own")
             triton = stack.enter_context(_embedded_triton(settings))
             _log.info("starting Triton on %s", settings.model_repository)
             triton.wait_ready(settings.startup_timeout_s)

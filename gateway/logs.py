@@ -66,7 +66,7 @@ def parse_levels(text: str) -> dict[str, str]:
     """Return the least severe level of each logger that the text names; of all others under the empty name.
 
     Args:
-        text: `info`, or `info,gateway.scheduler=debug,uvicorn=warning`; without a level for all others it is info.
+        text: `info`, or `info,gateway.http=debug,uvicorn=warning`; without a level for all others it is info.
 
     Raises:
         ValueError: it is something else; the message says which part.

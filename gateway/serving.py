@@ -1,7 +1,7 @@
 """Opens the served models, checks them, and closes them again. Called by app at start and stop."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -51,6 +51,8 @@ async def open_registry(
     repository = settings.model_repository
     names = settings.models or find_models(repository)
     directories = [read_model_directory(repository, name) for name in names]
+    _check_named("GATEWAY_MODEL_ALIASES", settings.model_aliases.values(), names)
+    _check_named("GATEWAY_UNNORMALIZED_MODELS", settings.unnormalized_models, names)
     async with AsyncExitStack() as stack:
         # A row's matrix product is too small to share: the BLAS library's threads took more CPU time by waiting for it.
         stack.enter_context(threadpool_limits(1, user_api="blas"))
@@ -64,6 +66,12 @@ async def open_registry(
 def served_names(settings: Settings) -> list[str]:
     """Return the public names of the models that will be served."""
     return list(settings.models or find_models(settings.model_repository))
+
+
+def _check_named(variable: str, models: Iterable[str], served: Sequence[str]) -> None:
+    for model in models:
+        if model not in served:
+            raise StartupError(f"{variable} names {model!r}, which is not served; served: {', '.join(served)}")
 
 
 @asynccontextmanager

@@ -4,10 +4,12 @@ OpenTelemetry's own OTEL_* variables are read by its SDK; here only whether they
 """
 
 import os
+import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, SecretStr
+import orjson
+from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, SecretStr, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from gateway.errors import StartupError
@@ -19,6 +21,29 @@ _OTLP_PROTOCOL = "http/protobuf"
 
 def _split(value: object) -> object:
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+def _split_keys(value: object) -> object:
+    keys = _split(value)
+    if not keys and isinstance(value, str) and value.strip():
+        raise ValueError("there is no key in it, and anyone could call")
+    return keys
+
+
+def _parse_object(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return orjson.loads(value) if value.strip() else {}
+    except orjson.JSONDecodeError:
+        raise ValueError('not a JSON object such as {"alias": "model"}') from None
+
+
+def _check_origins(origins: tuple[str, ...]) -> tuple[str, ...]:
+    for origin in origins:
+        if origin != "*" and not re.fullmatch(r"https?://[^/]+", origin):
+            raise ValueError(f"{origin!r} is no origin; one is https://example.com, or * for any")
+    return origins
 
 
 def _check_triton_url(value: str) -> str:
@@ -33,7 +58,7 @@ def _check_levels(text: str) -> str:
 
 CommaSeparated = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 
-Seconds = Annotated[float, Field(gt=0, le=86_400)]
+Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 
 
 class Settings(BaseSettings):
@@ -53,7 +78,7 @@ class Settings(BaseSettings):
     log_level: Annotated[str, AfterValidator(_check_levels)] = Field(
         "info",
         description="least severe level logged: `debug`, `info`, `warning` or `error`; single modules may have one of"
-        " their own: `info,gateway.scheduler=debug`",
+        " their own: `info,gateway.http=debug`",
     )
     log_format: Literal["auto", "json", "text"] = Field(
         "auto", description="`json`: one object a line; `text` for people; `auto`: text on a terminal, else json"
@@ -75,7 +100,9 @@ class Settings(BaseSettings):
         Path("triton_repo"), description="folder of the model directories, shared with Triton"
     )
     models: CommaSeparated = Field((), description="model directories to serve; empty: every one in the repository")
-    model_aliases: dict[str, str] = Field({}, description="other names of served models, a JSON object")
+    model_aliases: Annotated[dict[str, str], NoDecode, BeforeValidator(_parse_object)] = Field(
+        {}, description="other names of served models, a JSON object"
+    )
     unnormalized_models: CommaSeparated = Field((), description="models whose vectors are not scaled to unit length")
 
     request_timeout_s: Seconds = Field(30.0, description="deadline of one request over all its parts, seconds")
@@ -106,7 +133,7 @@ class Settings(BaseSettings):
     embedded_http_port: int = Field(8000, ge=0, le=65535, description="its HTTP port; 0 picks a free one")
     embedded_metrics_port: int = Field(8002, ge=0, le=65535, description="its metrics port; 0 picks a free one")
 
-    api_keys: Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_split)] = Field(
+    api_keys: Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_split_keys)] = Field(
         (), description="keys that callers must send; with neither keys nor a file, anyone may call"
     )
     api_keys_file: Path | None = Field(
@@ -120,10 +147,18 @@ class Settings(BaseSettings):
     send_timeout_s: Seconds = Field(
         60.0, description="longest time a caller may take to read the next 256 KiB of an answer, seconds"
     )
-    cors_origins: CommaSeparated = Field(
+    cors_origins: Annotated[CommaSeparated, AfterValidator(_check_origins)] = Field(
         (), description="web origins whose pages may call; `*` for any, empty for none"
     )
     status_page: bool = Field(True, description="show people a page at `/`")
+
+    @model_validator(mode="after")
+    def _check_ports(self) -> Self:
+        """Refuse a port that both the gateway and its Triton would open: Triton would answer on it."""
+        for name in ("grpc", "http", "metrics"):
+            if self.embedded_triton and self.port != 0 and self.port == getattr(self, f"embedded_{name}_port"):
+                raise ValueError(f"GATEWAY_PORT and GATEWAY_EMBEDDED_{name.upper()}_PORT are both {self.port}")
+        return self
 
 
 def unknown_variables() -> list[str]:

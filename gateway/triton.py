@@ -262,7 +262,7 @@ async def _wait_ready(client: InferenceServerClient, url: str, model: str, timeo
                 reason = f"model {model} was not ready on Triton at {url} within {timeout_s:g} s: {error}"
                 raise StartupError(reason) from error
             if now >= next_log:
-                _log.info("waiting for model %s on Triton at %s: %s", model, url, error)
+                _log.info("waiting for model %s on Triton at %s (GATEWAY_TRITON_URL): %s", model, url, error)
                 next_log = now + _REASON_EVERY_S
         await asyncio.sleep(_POLL_S)
 

@@ -84,7 +84,7 @@ def fail_to_start(**settings: object) -> tuple[int, str]:
     result = subprocess.run(
         [sys.executable, "-m", "gateway"],
         cwd=ROOT,
-        env=gateway_environment(port=free_port(), log_format="text", **settings),
+        env=gateway_environment(**{"port": free_port(), "log_format": "text", **settings}),
         capture_output=True,
         text=True,
         timeout=60,

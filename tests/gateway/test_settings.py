@@ -29,6 +29,8 @@ def test_every_field_has_a_default_and_says_what_it_is() -> None:
         ("MODELS", "", ()),
         ("MODEL_REPOSITORY", "/models", Path("/models")),
         ("MODEL_ALIASES", '{"x/y":"a"}', {"x/y": "a"}),
+        ("MODEL_ALIASES", "", {}),
+        ("CORS_ORIGINS", "https://example.com,*", ("https://example.com", "*")),
         ("EMBEDDED_TRITON", "true", True),
         ("TRITON_URL", "dns:///triton:8001", "dns:///triton:8001"),
     ],
@@ -50,13 +52,28 @@ def test_read_from_the_environment(monkeypatch: pytest.MonkeyPatch, name: str, t
         ("LOG_LEVEL", "loud"),
         ("LOG_LEVEL", "info,gateway.triton"),
         ("MODEL_ALIASES", "a=b"),
+        ("MODEL_ALIASES", "{bad"),
+        ("API_KEYS", " , "),
+        ("CORS_ORIGINS", "example.com"),
+        ("MAX_QUEUE_S", "inf"),
         ("TRITON_URL", "http://triton:8001"),
         ("TRITON_URL", "a:8001,a:8001"),
     ],
 )
-def test_nonsense_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
+def test_nonsense_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
     monkeypatch.setenv(f"GATEWAY_{name}", text)
-    with pytest.raises((ValidationError, ValueError)):
+    with pytest.raises(ValidationError) as refused:
+        Settings()
+    assert [error["loc"][0] for error in refused.value.errors()] == [name.lower()]
+
+
+@pytest.mark.parametrize("name", ["GRPC", "HTTP", "METRICS"])
+def test_the_gateway_and_its_triton_have_ports_of_their_own(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("GATEWAY_PORT", "9001")
+    monkeypatch.setenv(f"GATEWAY_EMBEDDED_{name}_PORT", "9001")
+    Settings()
+    monkeypatch.setenv("GATEWAY_EMBEDDED_TRITON", "true")
+    with pytest.raises(ValidationError, match=f"GATEWAY_PORT and GATEWAY_EMBEDDED_{name}_PORT are both 9001"):
         Settings()
 
 

@@ -81,6 +81,23 @@ def test_nonsense_in_the_settings_names_the_variable(repository: Path) -> None:
     assert_one_clear_line(output, "GATEWAY_MAX_BATCH_TOKENS")
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("model_aliases", '{"a": "nope"}'), ("unnormalized_models", "nope"), ("model_aliases", "{bad")]
+)
+def test_settings_that_name_no_served_model(repository: Path, name: str, value: str) -> None:
+    started = time.monotonic()
+    code, output = fail_to_start(model_repository=repository, triton_url=f"127.0.0.1:{free_port()}", **{name: value})
+    assert code != 0
+    assert time.monotonic() - started < 20  # before Triton is waited for
+    assert_one_clear_line(output, f"GATEWAY_{name.upper()}")
+
+
+def test_a_port_for_the_gateway_and_its_triton(repository: Path) -> None:
+    code, output = fail_to_start(model_repository=repository, embedded_triton=True, port=9001, embedded_http_port=9001)
+    assert code == 2
+    assert_one_clear_line(output, "GATEWAY_PORT and GATEWAY_EMBEDDED_HTTP_PORT are both 9001")
+
+
 def test_a_misspelt_setting_is_told(repository: Path) -> None:
     code, output = fail_to_start(model_repository=repository, models="other", prot="1")
     assert code != 0
