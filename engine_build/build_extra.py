@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 from engine_build.errors import MissingExtraError
 
-INSTALL_COMMAND = "pip install 'embedding-gateway[build]'"
+INSTALL_COMMAND = "pip install '.[build]'"
 
 
 def available() -> bool:

@@ -99,7 +99,7 @@ class TestFindWheel:
     def test_package_missing(self, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
         find_spec = importlib.util.find_spec
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else find_spec(name))
-        with pytest.raises(StartupError, match=rf"needs the package {missing}: .*embedding-gateway\[embedded\]"):
+        with pytest.raises(StartupError, match=rf"needs the package {missing}: .*pip install '\.\[embedded\]'"):
             preflight.find_wheel()
 
     def test_numpy_2(self, monkeypatch: pytest.MonkeyPatch) -> None:

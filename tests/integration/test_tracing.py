@@ -308,4 +308,4 @@ def test_a_missing_extra_is_named(model_repository: Path, triton_url: str) -> No
         command = [sys.executable, "-c", code]
         result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 1
-    assert "pip install 'embedding-gateway[otel]'" in result.stderr
+    assert "pip install -e '.[otel]'" in result.stderr
