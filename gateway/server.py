@@ -2,7 +2,7 @@
 
 SIGTERM: ready says 503 at once, and for GATEWAY_DRAIN_S everything else goes on, each answer asking its caller to
 leave the connection. Then the port is closed, what is under way is finished, and the models are closed. SIGINT, a
-terminal's Ctrl-C, does not drain.
+terminal's Ctrl-C, does not drain; a second one does not wait for what is under way either.
 """
 
 import asyncio
@@ -38,6 +38,8 @@ _log = logging.getLogger("gateway")
 _KEEP_ALIVE_S = 75
 """Idle connections live longer than those of common proxies (60 s), which else reuse one that is just being closed."""
 _BACKLOG = 2048
+_HANG_UP_S = 2
+"""How long requests may take to notice that their callers are gone."""
 _SWITCH_INTERVAL_S = 0.0005
 """How long a worker thread may keep the interpreter lock that the event loop waits for. A short request asks for it ten
 times or so, and would wait for Python's 5 ms each time while others are tokenized."""
@@ -57,7 +59,8 @@ def bind(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as error:
-        raise StartupError(f"cannot listen on {host}, port {port}: {error.strerror}") from error
+        place = f"GATEWAY_HOST {host}, GATEWAY_PORT {port}"
+        raise StartupError(f"cannot listen on {place}: {error.strerror}") from error
     return listener
 
 
@@ -94,7 +97,7 @@ def _tracing() -> "Iterator[Tracing | None]":
         from gateway.tracing import open_tracing  # noqa: PLC0415 - not to be paid for where it is off
     except ImportError as error:
         raise StartupError(
-            "OTEL_EXPORTER_OTLP_ENDPOINT asks for traces: install them with `pip install 'embedding-gateway[otel]'`"
+            "OTEL_EXPORTER_OTLP_ENDPOINT asks for traces: install the extra otel, as by `pip install -e '.[otel]'`"
         ) from error
     tracing = open_tracing()
     try:
@@ -120,6 +123,7 @@ class Server(uvicorn.Server):
         self._stopping = stopping
         self._drain_s = drain_s
         self._on_listening = on_listening
+        self._interrupted = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Open the models, then listen."""
@@ -129,13 +133,18 @@ class Server(uvicorn.Server):
         gc.freeze()
         self._on_listening()
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop; at once if nothing is served yet, and without draining when a terminal asks."""
+    def handle_exit(self, sig: int, _frame: FrameType | None) -> None:
+        """Stop; at once if nothing is served yet, and without draining when a terminal asks.
+
+        uvicorn's own would raise each signal once more after the shutdown, in the middle of its coroutine.
+        """
         if not self.started:
             raise SystemExit(0)
         if sig == signal.SIGINT:
+            self.force_exit = self._interrupted
+            self._interrupted = True
             self._drain_s = 0
-        super().handle_exit(sig, frame)
+        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain, then close the port and finish what is under way."""
@@ -146,6 +155,16 @@ class Server(uvicorn.Server):
         while time.monotonic() < started + self._drain_s:  # noqa: ASYNC110 - a signal handler shortens it
             await asyncio.sleep(0.05)
         await super().shutdown(sockets)
+        if self.force_exit:
+            await self._hang_up()
+            await self.lifespan.shutdown()
+
+    async def _hang_up(self) -> None:
+        """Leave the callers whose answers are not waited for; that cancels their requests as if they had left."""
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        if tasks := list(self.server_state.tasks):
+            await asyncio.wait(tasks, timeout=_HANG_UP_S)
 
 
 def _config(settings: Settings, app: object) -> uvicorn.Config:

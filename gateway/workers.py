@@ -1,8 +1,9 @@
 """Runs several processes that serve one socket, and replaces those that die. Called by __main__.
 
-The first worker starts alone: what keeps it from starting keeps all of them, and is told once. A worker that ends
-before it listens ends the gateway, one that ends later is replaced. Each runs in a session of its own, so that a
-terminal's Ctrl-C reaches only the parent, which passes signals on.
+The first worker starts alone: what keeps it from starting keeps all of them, and is told once. A worker that ends is
+replaced. One that ends before it listens is tried again after a pause while others listen, and ends the gateway when
+none does. Each runs in a session of its own, so that a terminal's Ctrl-C reaches only the parent, which passes signals
+on.
 """
 
 import logging
@@ -18,11 +19,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
 
+from gateway.backoff import Backoff
 from gateway.errors import StartupError
 from gateway.logs import configure_logging
 from gateway.metrics import MULTIPROCESS_VARIABLE, forget_process
@@ -31,6 +34,7 @@ from gateway.settings import Settings
 
 _log = logging.getLogger("gateway")
 
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _POLL_S = 0.1
 _KILL_AFTER_S = 5.0
 """How much longer than it may take a worker gets to stop."""
@@ -81,13 +85,16 @@ class Workers:
         self._workers: list[_Worker] = []
         self._signals: list[int] = []
         self._told = False
+        self._backoff = Backoff()
+        self._start_at = 0.0
         self._kill_at: float | None = None
         self._exit_code = 0
 
     def run(self) -> int:
-        """Run until told to stop, or until a worker cannot start; return the exit code."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        """Run until told to stop, or until a worker cannot start and none listens; return the exit code."""
+        for number in _STOP_SIGNALS:
             signal.signal(number, self._note_signal)
+        resource_tracker.ensure_running()  # else the first worker's start makes it, which unblocks the signals
         self._start_worker()
         while self._workers:
             wait([worker.process.sentinel for worker in self._workers], _POLL_S)
@@ -101,26 +108,32 @@ class Workers:
         context = multiprocessing.get_context("spawn")  # gRPC and threads do not survive a fork
         pipe, workers_end = context.Pipe(duplex=False)
         process = context.Process(target=_work, args=(self._settings, self._listener, self._folder, workers_end))
-        process.start()
+        # Inherited: a signal that comes before the worker has its handlers waits for them.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
         workers_end.close()
         self._workers.append(_Worker(process, pipe))
 
     def _note_listening(self) -> None:
-        """Start the others when the first listens, and tell when all do for the first time."""
+        """Start the missing ones when all others listen, and tell when all do for the first time."""
         for worker in self._workers:
             if not worker.listens and worker.pipe.poll():
                 with suppress(EOFError):  # it ended without a word
                     worker.listens = worker.pipe.recv()
+                    self._backoff.reset()
         if self._kill_at is not None or not all(worker.listens for worker in self._workers):
             return
         if len(self._workers) == self._settings.workers and not self._told:
             self._told = True
             self._on_listening()
-        while len(self._workers) < self._settings.workers:
+        while len(self._workers) < self._settings.workers and time.monotonic() >= self._start_at:
             self._start_worker()
 
     def _bury(self, worker: _Worker) -> None:
-        """Remove a worker that ended; replace it if it ever listened."""
+        """Remove a worker that ended; replace it at once if it ever listened, else later, if another one does."""
         process = worker.process
         process.join()
         worker.pipe.close()
@@ -131,6 +144,10 @@ class Workers:
         if worker.listens:
             _log.error("worker %s ended by itself, exit code %s: replacing it", process.pid, process.exitcode)
             self._start_worker()
+        elif any(other.listens for other in self._workers):
+            pause_s = self._backoff.next_s()
+            self._start_at = time.monotonic() + pause_s
+            _log.error("a worker could not start, exit code %s: trying again in %g s", process.exitcode, pause_s)
         else:
             _log.error("a worker could not start, exit code %s: stopping", process.exitcode)
             self._exit_code = 1
@@ -158,7 +175,9 @@ class Workers:
 def _work(settings: Settings, listener: socket.socket, metrics_folder: Path, pipe: Connection) -> None:
     """Be a worker."""
     os.setsid()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    for number in _STOP_SIGNALS:
+        signal.signal(number, lambda *_: sys.exit(0))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
     configure_logging(settings.log_level, settings.log_format)
     threading.Thread(target=_end_with_parent, args=[metrics_folder], daemon=True).start()
     try:
@@ -166,6 +185,9 @@ def _work(settings: Settings, listener: socket.socket, metrics_folder: Path, pip
     except StartupError as error:
         _log.critical("cannot start: %s", error)
         sys.exit(1)
+    finally:
+        for number in _STOP_SIGNALS:  # it ends already: another one has nothing to add but a traceback
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _end_with_parent(metrics_folder: Path) -> None:

@@ -65,6 +65,7 @@ def run_gateway(log: Path, **settings: object) -> Iterator[GatewayProcess]:
             env=gateway_environment(**settings),
             stdout=file,
             stderr=subprocess.STDOUT,
+            start_new_session=True,  # it leads a process group, as in a terminal
         )
     try:
         gateway = GatewayProcess(f"http://127.0.0.1:{settings['port']}", process, log)

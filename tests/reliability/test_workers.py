@@ -127,22 +127,45 @@ def test_a_foreign_folder_of_metrics_is_refused(repository: Path, monkeypatch: p
     assert "Traceback" not in output
 
 
-def test_a_replacement_that_cannot_start_ends_the_gateway(model_repository: Path, tmp_path: Path) -> None:
+def test_a_replacement_that_cannot_start_is_tried_again_while_others_serve(
+    model_repository: Path, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys.txt"
+    keys.write_text("key\n")
+    headers = {"authorization": "Bearer key"}
+    with run_stub_gateway(model_repository, tmp_path, workers=2, api_keys_file=keys) as stub_gateway:
+        gateway = stub_gateway.gateway
+        wait_until(lambda: b"listening on" in gateway.log.read_bytes(), 60)
+        lost, healthy = worker_pids(gateway)
+        keys.unlink()
+        os.kill(lost, signal.SIGKILL)
+        wait_until(lambda: gateway.log.read_bytes().count(b"cannot start: the file of API keys") >= 2, 60)
+        assert b"a worker could not start, exit code 3: trying again in 1 s" in gateway.log.read_bytes()
+        assert ask(gateway.url, headers=headers).status == 200  # by the keys that the healthy one knows
+        assert healthy in worker_pids(gateway)
+        keys.write_text("key\n")
+        wait_until(lambda: gateway.log.read_bytes().count(b"Application startup complete") == 3, 60)
+        assert ask(gateway.url, headers=headers).status == 200
+
+
+def test_no_worker_that_listens_and_none_that_can_start_end_the_gateway(model_repository: Path, tmp_path: Path) -> None:
     with run_stub_gateway(model_repository, tmp_path, workers=2) as stub_gateway:
         gateway = stub_gateway.gateway
         wait_until(lambda: b"listening on" in gateway.log.read_bytes(), 60)
         (tmp_path / "triton_repo" / DEMO_MODEL / "manifest.json").write_text("{")
-        os.kill(worker_pids(gateway)[0], signal.SIGKILL)
-        assert gateway.process.wait(20) == 1
+        for pid in worker_pids(gateway):
+            os.kill(pid, signal.SIGKILL)
+        assert gateway.process.wait(60) == 1
         log = gateway.log.read_text()
-        assert log.count("cannot start: ") == 1
-        assert "replacing it" in log
+        assert "cannot start: " in log
+        assert "a worker could not start, exit code 3: stopping" in log
+        assert "Traceback" not in log
 
 
 def test_a_port_that_is_taken_is_told_at_once(repository: Path, stub_gateway: StubGateway) -> None:
     port = int(stub_gateway.gateway.url.rpartition(":")[2])
     for workers in (1, 2):
-        with pytest.raises(AssertionError, match=f"cannot listen on 127.0.0.1, port {port}"):
+        with pytest.raises(AssertionError, match=f"cannot listen on GATEWAY_HOST 127.0.0.1, GATEWAY_PORT {port}"):
             refuse_to_run(repository, port, workers)
     assert is_ready(stub_gateway.gateway.url)
 
