@@ -106,6 +106,7 @@ def _embedded_triton(settings: Settings) -> EmbeddedTriton:
         grpc_port=settings.embedded_grpc_port,
         http_port=settings.embedded_http_port,
         metrics_port=settings.embedded_metrics_port,
+        restart=True,
     )
 
 

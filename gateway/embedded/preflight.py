@@ -24,7 +24,7 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - no temporary file: where Triton
 LEAST_SHARED_MEMORY_MIB = 32
 """Enough for two instances of all-MiniLM-L6-v2 at [32,256]; docker gives 64 by default."""
 AMPLE_SHARED_MEMORY_MIB = 256
-INSTALL = "run `pip install 'embedding-gateway[embedded]'` under Python 3.11 or 3.12"
+INSTALL = "run `pip install '.[embedded]'` under Python 3.11 or 3.12"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Runs the wheel's tritonserver. Used by __main__ before the gateway listens, and by the tests.
 
 Triton runs in a session of its own, so that a terminal's Ctrl-C reaches only the gateway; `stop()` ends it in order,
-and the kernel ends it when the gateway dies.
+and the kernel ends it when the gateway dies. A thread waits for its end, and starts it again where that is asked for.
 """
 
 import http.client
@@ -19,14 +19,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from gateway.backoff import Backoff
 from gateway.embedded.preflight import HOST, Wheel, check_repository, check_shared_memory, choose_ports, find_wheel
-from gateway.embedded.workspace import Workspace, remove_leftovers
+from gateway.embedded.workspace import Workspace, is_one_ending, remove_leftovers
 from gateway.errors import StartupError
 
 logger = logging.getLogger(__name__)
 EXIT_TIMEOUT_S = 5
 """How long Triton waits for requests in flight and for its instances when it is told to stop."""
 KILL_AFTER_S = EXIT_TIMEOUT_S + 3
+PORTS_TIMEOUT_S = 10
+"""How long to wait for the Triton of a gateway that was killed: it takes about 4 s to end."""
+STEADY_S = 60
+"""Who ran for so long did not end for the reason that the one before it had."""
 # Becomes tritonserver. PR_SET_PDEATHSIG (1) survives exec but not fork, so the new process has to ask for it itself.
 LAUNCHER = """
 import ctypes, os, signal, sys
@@ -51,6 +56,7 @@ class EmbeddedTriton:
         http_port: serves health and statistics; the gateway itself speaks gRPC.
         metrics_port: serves Triton's own Prometheus metrics.
         log_file: takes Triton's log as it is; None sends the lines to this module's logger, Triton's INFO as debug.
+        restart: start it again, on the same ports, whenever it ends by itself after it was ready once.
     """
 
     def __init__(
@@ -61,14 +67,21 @@ class EmbeddedTriton:
         http_port: int = 8000,
         metrics_port: int = 8002,
         log_file: Path | None = None,
+        restart: bool = False,
     ) -> None:
         self._repository = model_repository
         self._ports = {"grpc": grpc_port, "http": http_port, "metrics": metrics_port}
         self._log_file = log_file
+        self._restart = restart
+        self._was_ready = False
         self._errors: deque[str] = deque(maxlen=20)
         self._process: subprocess.Popen[str] | None = None
         self._relay: threading.Thread | None = None
         self._stopping = threading.Event()
+        self._starting = threading.Lock()
+        """Held while a process is made: who has it after setting `_stopping` sees the last one."""
+        self._leavings = ExitStack()
+        """Removes what the process has in /dev/shm."""
         self._cleanup = ExitStack()
 
     @property
@@ -108,20 +121,24 @@ class EmbeddedTriton:
         Raises:
             StartupError: this machine or environment cannot run it, a port is taken, or there is no model.
             RuntimeError: it runs already, or this is not the main thread: the kernel stops Triton when the thread
-                that started it ends.
+                that started it ends. (The thread that starts it again lives as long as Triton.)
         """
         if self.is_alive() or threading.current_thread() is not threading.main_thread():
             raise RuntimeError("EmbeddedTriton.start() is for the main thread, once until stop()")
         wheel = find_wheel()
         check_repository(self._repository)
         check_shared_memory()
-        self._ports = choose_ports(self._ports)
+        self._ports = free_ports(self._ports)
         remove_leftovers()
         self._errors.clear()
         self._stopping.clear()
+        self._was_ready = False
         with ExitStack() as cleanup:
-            workspace = cleanup.enter_context(Workspace(wheel))
-            self._spawn(wheel, workspace, cleanup)
+            cleanup.callback(self._remove_leavings)
+            process = self._spawn(wheel)
+            watch = threading.Thread(target=self._watch, args=[wheel, process], name="triton-watch", daemon=True)
+            watch.start()
+            cleanup.callback(self._end, watch)
             self._cleanup = cleanup.pop_all()
 
     def wait_ready(self, timeout_s: float) -> None:
@@ -137,16 +154,18 @@ class EmbeddedTriton:
             if time.monotonic() > deadline:
                 raise StartupError(f"the embedded Triton was not ready within {timeout_s:g} s: {self._reason()}")
             time.sleep(0.05)
+        self._was_ready = True
 
     def stop(self) -> None:
-        """Stop tritonserver and remove what it has in /dev/shm. Idempotent.
+        """Stop tritonserver for good, and remove what it has in /dev/shm. Idempotent.
 
         Takes about 4 s, of which Triton spends 3 on ending its Python instances.
         """
         self._cleanup.close()
 
-    def _spawn(self, wheel: Wheel, workspace: Workspace, cleanup: ExitStack) -> None:
-        """Start the process, a thread that reads its log and one that waits for its end; `cleanup` gets their end."""
+    def _spawn(self, wheel: Wheel) -> subprocess.Popen[str]:
+        """Start the process, and a thread that reads its log."""
+        workspace = self._leavings.enter_context(Workspace(wheel))
         command = server_command(wheel, workspace, self._repository, self._ports)
         process = subprocess.Popen(  # noqa: S603 - our own command, no shell
             [sys.executable, "-I", "-S", "-c", LAUNCHER, str(os.getpid()), *command],
@@ -163,20 +182,55 @@ class EmbeddedTriton:
         self._process = process
         self._relay = threading.Thread(target=self._relay_log, args=[process.stdout], name="triton-log", daemon=True)
         self._relay.start()
-        watch = threading.Thread(target=self._watch, args=[process], name="triton-watch", daemon=True)
-        watch.start()
-        cleanup.callback(self._end, process, watch)
+        return process
 
-    def _watch(self, process: subprocess.Popen[str]) -> None:
-        """Wait for tritonserver's end, and end what it leaves: instances outlive a server that crashed."""
-        code = process.wait()
-        kill_group(process.pid)
-        if not self._stopping.is_set():
-            logger.error("the embedded Triton ended by itself, exit code %d", code)
+    def _watch(self, wheel: Wheel, process: subprocess.Popen[str] | None) -> None:
+        """Wait for tritonserver's end, and end what it leaves: instances outlive a server that crashed.
 
-    def _end(self, process: subprocess.Popen[str], watch: threading.Thread) -> None:
+        Then start it again if it may be, until it is told to stop.
+        """
+        backoff = Backoff()
+        while process:
+            started = time.monotonic()
+            code = process.wait()
+            kill_group(process.pid)
+            if self._stopping.is_set():
+                return
+            reason = f"the embedded Triton ended by itself, exit code {code}"
+            if not (self._restart and self._was_ready):
+                logger.error("%s", reason)
+                return
+            if time.monotonic() - started > STEADY_S:
+                backoff.reset()
+            process = self._start_again(wheel, reason, backoff)
+
+    def _start_again(self, wheel: Wheel, reason: str, backoff: Backoff) -> subprocess.Popen[str] | None:
+        """Try until it is started, and return the process; None when told to stop."""
+        while True:
+            pause_s = backoff.next_s()
+            logger.error("%s: starting it again in %g s", reason, pause_s)
+            self._remove_leavings()
+            if self._stopping.wait(pause_s):
+                return None
+            with self._starting:
+                if self._stopping.is_set():
+                    return None
+                try:
+                    choose_ports(self._ports)
+                    return self._spawn(wheel)
+                except (StartupError, OSError) as error:
+                    reason = f"the embedded Triton cannot be started: {error}"
+
+    def _remove_leavings(self) -> None:
+        self._leavings.close()
+
+    def _end(self, watch: threading.Thread) -> None:
         """Ask tritonserver to end, wait KILL_AFTER_S, then kill it and its instances."""
         self._stopping.set()
+        with self._starting:
+            process = self._process
+        if process is None:
+            return
         process.terminate()
         try:
             watch.join(KILL_AFTER_S)
@@ -217,6 +271,25 @@ class EmbeddedTriton:
         errors = list(self._errors)
         failed = [error for error in errors if "failed to load '" in error]
         return "; ".join(failed[:1] or errors[:2]) or "it logged no error"
+
+
+def free_ports(ports: dict[str, int]) -> dict[str, int]:
+    """Return the ports as `choose_ports` does, after waiting for a Triton whose gateway was killed, if one has them.
+
+    Raises:
+        StartupError: a port is taken by another program, or may not be opened.
+    """
+    one_is_ending = is_one_ending()  # asked first: one that ends in between has left its ports
+    try:
+        return choose_ports(ports)
+    except StartupError as error:
+        if not one_is_ending:
+            raise
+        logger.warning("waiting for the Triton of a gateway that was killed to end: %s", error)
+    give_up_at = time.monotonic() + PORTS_TIMEOUT_S
+    while is_one_ending() and time.monotonic() < give_up_at:
+        time.sleep(0.1)
+    return choose_ports(ports)
 
 
 def server_command(wheel: Wheel, workspace: Workspace, repository: Path, ports: dict[str, int]) -> list[str]:

@@ -55,6 +55,34 @@ class Workspace:
         return lock
 
 
+def is_one_ending() -> bool:
+    """Return whether a Triton still runs whose gateway is gone: it ends by itself, and has its ports until then."""
+    return any(is_ending(path) for path in preflight.SHARED_MEMORY.glob(f"{NAME_PREFIX}*/lock"))
+
+
+def is_ending(path: Path) -> bool:
+    """Return whether this lock is held, and the gateway that made it is gone."""
+    if is_running(path.parent.name.removeprefix(NAME_PREFIX).partition("-")[0]):
+        return False
+    try:
+        with path.open("r+b") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # gone meanwhile, or another user's
+        return False
+    return False
+
+
+def is_running(pid: str) -> bool:
+    """Return whether there is a process of that id that has not ended; one may have, and not be waited for yet."""
+    try:
+        stat = Path("/proc", pid, "stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
 def remove_leftovers() -> None:
     """Remove the workspaces of Triton servers that are gone. Those of other users are left alone."""
     for path in preflight.SHARED_MEMORY.glob(f"{NAME_PREFIX}*/lock"):

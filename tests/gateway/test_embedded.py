@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 
+from gateway import backoff
 from gateway.embedded import EmbeddedTriton, preflight, server
 from gateway.embedded import workspace as workspaces
 from gateway.embedded.preflight import Wheel
@@ -286,6 +287,55 @@ class TestLeftovers:
         assert folder.is_dir()
 
 
+class TestPortsOfAKilledGateway:
+    """Its Triton has them until it ends. A child that holds the lock stands for that Triton."""
+
+    def leave(self, shared_memory: Path, gateway_pid: int) -> subprocess.Popen[bytes]:
+        folder = shared_memory / f"embedding-gateway-{gateway_pid}-abc"
+        folder.mkdir()
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            return subprocess.Popen(["sleep", "60"], pass_fds=[lock.fileno()])
+
+    def ended_process(self) -> int:
+        process = subprocess.Popen(["true"])
+        process.wait()
+        return process.pid
+
+    def test_are_waited_for(self, shared_memory: Path, caplog: pytest.LogCaptureFixture) -> None:
+        triton = self.leave(shared_memory, self.ended_process())
+        with socket.create_server(("127.0.0.1", 0)) as held:
+
+            def end() -> None:
+                held.close()
+                triton.kill()
+                triton.wait()
+
+            ports = {"grpc": held.getsockname()[1]}
+            timer = threading.Timer(0.5, end)
+            timer.start()
+            assert server.free_ports(ports) == ports
+            timer.join()
+        (message,) = caplog.messages
+        assert message.startswith("waiting for the Triton of a gateway that was killed to end: Triton's grpc port ")
+
+    def test_are_not_waited_for_without_end(self, shared_memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(server, "PORTS_TIMEOUT_S", 0.2)
+        triton = self.leave(shared_memory, self.ended_process())
+        with socket.create_server(("127.0.0.1", 0)) as held, pytest.raises(StartupError, match="cannot be opened"):
+            server.free_ports({"grpc": held.getsockname()[1]})
+        triton.kill()
+        triton.wait()
+
+    def test_of_a_living_gateway_are_taken(self, shared_memory: Path, caplog: pytest.LogCaptureFixture) -> None:
+        triton = self.leave(shared_memory, os.getpid())
+        with socket.create_server(("127.0.0.1", 0)) as held, pytest.raises(StartupError, match="cannot be opened"):
+            server.free_ports({"grpc": held.getsockname()[1]})
+        assert caplog.messages == []
+        triton.kill()
+        triton.wait()
+
+
 def test_environment_of_the_server(
     shared_memory: Path, wheel: Wheel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -331,14 +381,20 @@ HANGS = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); pri
 
 @contextmanager
 def fake(
-    wheel: Wheel, repository: Path, monkeypatch: pytest.MonkeyPatch, code: str, log_file: Path | None = None
+    wheel: Wheel,
+    repository: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    code: str,
+    log_file: Path | None = None,
+    restart: bool = False,
 ) -> Iterator[EmbeddedTriton]:
     """Run an EmbeddedTriton whose server is a Python script; that finds its own libpython."""
     monkeypatch.setattr(server, "find_wheel", lambda: replace(wheel, libpython=None))
     program = wheel.server / "bin" / "tritonserver"
     program.write_text(f"#!{sys.executable}\n{code}")
     program.chmod(0o755)
-    with EmbeddedTriton(repository, grpc_port=0, http_port=0, metrics_port=0, log_file=log_file) as triton:
+    options = {"grpc_port": 0, "http_port": 0, "metrics_port": 0}
+    with EmbeddedTriton(repository, **options, log_file=log_file, restart=restart) as triton:
         yield triton
 
 
@@ -401,6 +457,45 @@ class TestLife:
             while triton.is_alive() or not caplog.messages:
                 time.sleep(0.01)
         assert caplog.messages == ["the embedded Triton ended by itself, exit code -9"]
+
+    def test_one_that_keeps_ending_is_started_again_after_longer_and_longer_pauses(
+        self, wheel: Wheel, repository: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(backoff, "_FIRST_S", 0.1)
+        with fake(wheel, repository, monkeypatch, SERVES, restart=True) as triton:
+            triton.wait_ready(20)
+            (wheel.server / "bin" / "tritonserver").write_text(f"#!{sys.executable}\nraise SystemExit(3)")
+            os.killpg(triton.pid, 9)
+            while sum("ended by itself" in message for message in caplog.messages) < 3:
+                time.sleep(0.01)
+        assert [message for message in caplog.messages if "ended by itself" in message][:3] == [
+            "the embedded Triton ended by itself, exit code -9: starting it again in 0.1 s",
+            "the embedded Triton ended by itself, exit code 3: starting it again in 0.2 s",
+            "the embedded Triton ended by itself, exit code 3: starting it again in 0.4 s",
+        ]
+        assert not triton.is_alive()
+
+    def test_one_that_was_never_ready_is_not_started_again(
+        self, wheel: Wheel, repository: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with fake(wheel, repository, monkeypatch, "raise SystemExit(3)", restart=True):
+            while not caplog.messages:
+                time.sleep(0.01)
+        assert caplog.messages == ["the embedded Triton ended by itself, exit code 3"]
+
+    def test_while_its_port_is_taken_it_is_tried_again(
+        self, wheel: Wheel, repository: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(backoff, "_FIRST_S", 0.1)
+        with fake(wheel, repository, monkeypatch, SERVES, restart=True) as triton:
+            triton.wait_ready(20)
+            with socket.create_server(("127.0.0.1", int(triton.grpc_url.rpartition(":")[2]))):
+                os.killpg(triton.pid, 9)
+                while not any("cannot be started: Triton's grpc port" in message for message in caplog.messages):
+                    time.sleep(0.01)
+            while not triton.is_alive():
+                time.sleep(0.01)
+            triton.wait_ready(20)
 
     def test_nothing_is_left_when_the_start_fails(
         self, wheel: Wheel, repository: Path, monkeypatch: pytest.MonkeyPatch, shared_memory: Path

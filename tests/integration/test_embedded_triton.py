@@ -36,8 +36,8 @@ from gateway.embedded import EmbeddedTriton
 
 with EmbeddedTriton(Path(sys.argv[1]), grpc_port=0, http_port=0, metrics_port=0) as triton:
     triton.wait_ready(60)
-    print(triton.pid, flush=True)
     try:
+        print(triton.pid, flush=True)
         time.sleep(120)
     except KeyboardInterrupt:
         time.sleep(1)
