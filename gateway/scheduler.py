@@ -254,11 +254,13 @@ class Scheduler:
     def _next_call(self) -> _Call | None:
         """Take the next batch's entries off the queue, if there is one worth sending now."""
         all_parts = sum(job.parts for job in self._waiting_jobs)
+        # One part each: requests of one input only. None of them is long, so whole calls serve all of them best.
+        are_single = all_parts == len(self._waiting_jobs)
         entries, padded_length = self._queue.pop_batch(
             time.perf_counter(),
             idle=not self._calls,
             overhead_tokens=self._cost.overhead_tokens,
-            most_tokens=math.inf if all_parts == len(self._waiting_jobs) else self._call_limit.tokens,
+            most_tokens=math.inf if are_single else self._call_limit.tokens,
             patience_s=patience_s(self._cost),
         )
         if not entries:

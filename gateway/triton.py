@@ -7,8 +7,7 @@ import asyncio
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import fields
-from functools import partial
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -55,6 +54,15 @@ _CONFIG_TIMEOUT_S = 10.0
 _LEAST_TIMEOUT_S = 0.001
 
 
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """One batch as each try to run it sends it."""
+
+    batch: Batch
+    tensors: list[InferInput]
+    headers: Mapping[str, str] | None
+
+
 class TritonEngine:
     """One model on one Triton, as an `Engine`. Made by `open_triton_engine`.
 
@@ -79,17 +87,16 @@ class TritonEngine:
 
     async def infer(self, batch: Batch, timeout_s: float, headers: Mapping[str, str] | None = None) -> Float32Array:
         """Run one batch; see `Engine.infer`. Cancelling the call cancels it at the server."""
-        tensors = self._tensors(batch)
+        request = _Request(batch, self._tensors(batch), headers)
         deadline = asyncio.get_running_loop().time() + timeout_s
         clients = first, second = self._clients
         try:
-            output = await self._call(first, tensors, batch, timeout_s, headers)
+            output = await self._call(first, request, timeout_s)
         except EngineUnavailable:
             # Inference may be repeated. But where connections were given up, Triton is not worth another wait.
             if self._clients is not clients:
                 raise
-            remaining_s = deadline - asyncio.get_running_loop().time()
-            output = await self._call(second, tensors, batch, remaining_s, headers)
+            output = await self._call(second, request, deadline - asyncio.get_running_loop().time())
         return output.astype(np.float32, copy=False)
 
     async def check_ready(self, timeout_s: float) -> None:
@@ -121,38 +128,32 @@ class TritonEngine:
             await client.close()
 
     async def _call(
-        self,
-        client: InferenceServerClient,
-        tensors: list[InferInput],
-        batch: Batch,
-        timeout_s: float,
-        headers: Mapping[str, str] | None,
+        self, client: InferenceServerClient, request: _Request, timeout_s: float
     ) -> NDArray[np.floating[Any]]:
         """Make one call over that connection; once more if Triton has forgotten the shared memory meanwhile."""
-        call = partial(self._call_once, client, tensors, batch, max(timeout_s, _LEAST_TIMEOUT_S), headers)
         try:
-            return await call()
+            return await self._call_once(client, request, timeout_s)
         except RegionsLost:
-            return await call()
+            return await self._call_once(client, request, timeout_s)
 
     async def _call_once(
-        self,
-        client: InferenceServerClient,
-        tensors: list[InferInput],
-        batch: Batch,
-        timeout_s: float,
-        headers: Mapping[str, str] | None,
+        self, client: InferenceServerClient, request: _Request, timeout_s: float
     ) -> NDArray[np.floating[Any]]:
+        timeout_s = max(timeout_s, _LEAST_TIMEOUT_S)
         output = InferRequestedOutput(self._spec.output)
-        byte_size = batch.input_ids.size * self._spec.hidden_size * BYTES_PER_VALUE
+        byte_size = request.batch.input_ids.size * self._spec.hidden_size * BYTES_PER_VALUE
         with _translated_errors():
             async with self._slots.lease(client, byte_size, timeout_s) if self._slots else nullcontext() as region:
                 if region:
                     output.set_shared_memory(region.name, byte_size)
                 result = await client.infer(
-                    self._spec.name, tensors, outputs=[output], client_timeout=timeout_s, headers=headers
+                    self._spec.name,
+                    request.tensors,
+                    outputs=[output],
+                    client_timeout=timeout_s,
+                    headers=request.headers,
                 )
-                return self._checked(result, region, batch)
+                return self._checked(result, region, request.batch)
 
     def _tensors(self, batch: Batch) -> list[InferInput]:
         arrays = {contract.INPUT_IDS: batch.input_ids, contract.ATTENTION_MASK: batch.attention_mask}
