@@ -12,7 +12,7 @@ import pytest
 from gateway.embedded.preflight import SHARED_MEMORY
 from gateway.embedded.workspace import NAME_PREFIX, is_one_ending, remove_leftovers
 from tests.gateway_process import free_port, run_gateway
-from tests.reliability.callers import ask, wait_until
+from tests.reliability.callers import ask, sample, wait_until
 
 
 def embedded_settings(model_repository: Path) -> dict[str, Any]:
@@ -51,7 +51,8 @@ def test_a_triton_that_is_killed_is_started_again(model_repository: Path, tmp_pa
             (killed,) = triton_pids(settings)
             os.kill(killed, signal.SIGKILL)
             wait_until(lambda: ask(gateway.url).status == 503, 10)
-            wait_until(lambda: ask(gateway.url).status == 200, 60)
+            wait_until(lambda: sample(gateway.url, "model_ready") == 1, 60)  # the least of all workers
+            assert ask(gateway.url).status == 200
             np.testing.assert_allclose(vector(gateway.url), before, atol=1e-6)
             assert killed not in triton_pids(settings)
             assert len(folders_of(gateway.process.pid)) == 1  # the dead one's is gone
