@@ -51,8 +51,10 @@ def test_a_triton_that_is_killed_is_started_again(model_repository: Path, tmp_pa
             (killed,) = triton_pids(settings)
             os.kill(killed, signal.SIGKILL)
             wait_until(lambda: ask(gateway.url).status == 503, 10)
-            wait_until(lambda: sample(gateway.url, "model_ready") == 1, 60)  # the least of all workers
-            assert ask(gateway.url).status == 200
+            wait_until(lambda: sample(gateway.url, "model_ready") == 0, 10)
+            # The least of all workers, which notice one after the other.
+            wait_until(lambda: sample(gateway.url, "model_ready") == 1, 60)
+            wait_until(lambda: all(ask(gateway.url).status == 200 for _ in range(20)), 10)
             np.testing.assert_allclose(vector(gateway.url), before, atol=1e-6)
             assert killed not in triton_pids(settings)
             assert len(folders_of(gateway.process.pid)) == 1  # the dead one's is gone
